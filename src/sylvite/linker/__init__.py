@@ -1,1 +1,1 @@
-
+"""The dynamic linker: position-independent side modules in one memory and one table."""

@@ -1,0 +1,321 @@
+"""The one allocator of guest memory.
+
+Module data, the shadow stack, command-buffer slabs and tensors all come from the same `RegionAllocator`,
+so that a linear memory has exactly one owner. It lives on the host and keeps no header in guest memory:
+a guest that writes outside its buffers can spoil other buffers, never the allocator.
+
+Best fit over free ranges kept in two sorted lists (by address for coalescing, by length for fitting).
+Memory grows on demand and never shrinks, as WebAssembly has it; `RegionAllocator.trim` gives the
+physical pages of free ranges back to the operating system instead.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import dataclasses
+import threading
+from typing import Protocol
+
+from ..errors import InvalidArgumentError, OutOfMemoryError
+
+__all__ = ["GRANULE_BYTES", "RESERVED_BYTES", "GrowableMemory", "RegionAllocator", "RegionStatistics"]
+
+GRANULE_BYTES = 64
+"""Every region starts and ends on a multiple of this; it is also the least alignment."""
+
+RESERVED_BYTES = 1024
+"""Guest addresses below this are never handed out, so that null and small offsets from it mean nothing."""
+
+PAGE_BYTES = 65536
+ADDRESS_SPACE_BYTES = 1 << 32
+# Growing costs a call into the engine, so small requests grow by at least this many pages (1 MiB).
+LEAST_GROWTH_PAGES = 16
+
+
+class GrowableMemory(Protocol):
+    """What the allocator needs of a linear memory."""
+
+    @property
+    def byte_length(self) -> int:
+        """Current length in bytes."""
+
+    @property
+    def maximum_pages(self) -> int | None:
+        """Most pages it may grow to."""
+
+    def grow(self, page_delta: int) -> int:
+        """Grow by ``page_delta`` pages; return the old page count."""
+
+    def discard(self, address: int, byte_length: int) -> int:
+        """Drop the contents of whole host pages in a range; return the bytes given back."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RegionStatistics:
+    """What a `RegionAllocator` holds at one moment.
+
+    Args:
+        live_bytes: sum of the lengths asked for by regions that live now.
+        peak_bytes: largest ``live_bytes`` ever.
+        live_count: regions that live now.
+        allocation_count: regions ever allocated.
+        free_bytes: bytes in free ranges of the present memory.
+        largest_free_bytes: the longest free range.
+        memory_bytes: length of the linear memory.
+    """
+
+    live_bytes: int
+    peak_bytes: int
+    live_count: int
+    allocation_count: int
+    free_bytes: int
+    largest_free_bytes: int
+    memory_bytes: int
+
+
+class _FreeRanges:
+    """Disjoint, never adjacent free ranges, findable by address and by length."""
+
+    __slots__ = ("_by_length", "_lengths", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._lengths: dict[int, int] = {}
+        self._by_length: list[tuple[int, int]] = []
+
+    def insert(self, start: int, length: int) -> None:
+        """Add a range, merging it with the neighbours it touches."""
+        position = bisect.bisect_left(self._starts, start)
+        if position < len(self._starts) and self._starts[position] == start + length:
+            following = self._starts[position]
+            length += self._remove(position, following)
+        if position > 0:
+            previous = self._starts[position - 1]
+            if previous + self._lengths[previous] == start:
+                length += self._remove(position - 1, previous)
+                start = previous
+                position -= 1
+        self._starts.insert(position, start)
+        self._lengths[start] = length
+        bisect.insort(self._by_length, (length, start))
+
+    def take(self, length: int, alignment: int) -> int | None:
+        """Cut an aligned range of ``length`` bytes out of the shortest free range that holds it."""
+        for index in range(bisect.bisect_left(self._by_length, (length, 0)), len(self._by_length)):
+            available, start = self._by_length[index]
+            address = -(-start // alignment) * alignment
+            if address + length <= start + available:
+                self._remove(bisect.bisect_left(self._starts, start), start)
+                if address > start:
+                    self.insert(start, address - start)
+                if address + length < start + available:
+                    self.insert(address + length, start + available - address - length)
+                return address
+        return None
+
+    def tail(self, end: int) -> int:
+        """Start of the free range that ends at ``end``, or ``end`` when none does."""
+        if self._starts:
+            last = self._starts[-1]
+            if last + self._lengths[last] == end:
+                return last
+        return end
+
+    def items(self) -> list[tuple[int, int]]:
+        """All ranges as ``(start, length)`` by address."""
+        return [(start, self._lengths[start]) for start in self._starts]
+
+    @property
+    def total(self) -> int:
+        """Bytes in all ranges."""
+        return sum(self._lengths.values())
+
+    @property
+    def longest(self) -> int:
+        """Bytes in the longest range."""
+        return self._by_length[-1][0] if self._by_length else 0
+
+    def _remove(self, position: int, start: int) -> int:
+        del self._starts[position]
+        length = self._lengths.pop(start)
+        del self._by_length[bisect.bisect_left(self._by_length, (length, start))]
+        return length
+
+
+class RegionAllocator:
+    """Hands out regions of a linear memory.
+
+    `allocate` may grow the memory, so it must be called where the memory's store may be used. `free`
+    touches no store and takes no lock it could wait for: finalizers may call it from any thread at any
+    moment, even while `allocate` runs further down the same thread's stack.
+
+    Args:
+        memory: the memory; everything from ``begin`` to its present end becomes free.
+        begin: first address to hand out, at least `RESERVED_BYTES`.
+    """
+
+    __slots__ = (
+        "_allocation_count",
+        "_begin",
+        "_end",
+        "_free",
+        "_live",
+        "_live_bytes",
+        "_lock",
+        "_memory",
+        "_peak_bytes",
+        "_returned",
+    )
+
+    def __init__(self, memory: GrowableMemory, *, begin: int = RESERVED_BYTES) -> None:
+        self._memory = memory
+        self._free = _FreeRanges()
+        # address -> (length of the range taken, length asked for)
+        self._live: dict[int, tuple[int, int]] = {}
+        # Freed but not yet put back: (address, length taken, length asked for).
+        self._returned: collections.deque[tuple[int, int, int]] = collections.deque()
+        self._lock = threading.Lock()
+        self._live_bytes = 0
+        self._peak_bytes = 0
+        self._allocation_count = 0
+        self._end = memory.byte_length
+        self._begin = _round_up(max(begin, RESERVED_BYTES), GRANULE_BYTES)
+        if self._begin < self._end:
+            self._free.insert(self._begin, self._end - self._begin)
+
+    def allocate(self, byte_length: int, alignment: int = GRANULE_BYTES) -> int:
+        """Take a region; its contents are whatever was there before.
+
+        Args:
+            byte_length: bytes needed; 0 is allowed and gives an address of its own.
+            alignment: power of two, in bytes.
+
+        Returns:
+            The guest address.
+
+        Raises:
+            InvalidArgumentError: a negative length, or an alignment that is no power of two.
+            OutOfMemoryError: the memory's maximum, its store's cap or the machine does not allow it.
+        """
+        if byte_length < 0:
+            raise InvalidArgumentError(f"byte_length must not be negative, got {byte_length}")
+        if alignment <= 0 or alignment & (alignment - 1):
+            raise InvalidArgumentError(f"alignment must be a power of two, got {alignment}")
+        alignment = max(alignment, GRANULE_BYTES)
+        taken = max(_round_up(byte_length, GRANULE_BYTES), GRANULE_BYTES)
+        with self._lock:
+            self._drain()
+            address = self._free.take(taken, alignment)
+            if address is None:
+                self._grow(taken, alignment, byte_length)
+                address = self._free.take(taken, alignment)
+                if address is None:
+                    raise OutOfMemoryError(
+                        f"no room for {byte_length} bytes aligned to {alignment} after growth",
+                        requested_bytes=byte_length,
+                    )
+            self._live[address] = (taken, byte_length)
+            self._allocation_count += 1
+            self._live_bytes += byte_length
+            self._peak_bytes = max(self._peak_bytes, self._live_bytes)
+        return address
+
+    def free(self, address: int) -> int:
+        """Give a region back.
+
+        Returns:
+            The length it was allocated with, in bytes.
+
+        Raises:
+            InvalidArgumentError: no region lives at ``address`` (never allocated, or freed before).
+        """
+        # dict.pop and deque.append are atomic, which is what makes the docstring's promise hold.
+        entry = self._live.pop(address, None)
+        if entry is None:
+            raise InvalidArgumentError(f"no region lives at guest address {address:#x}")
+        self._returned.append((address, *entry))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drain()
+            finally:
+                self._lock.release()
+        return entry[1]
+
+    def size_of(self, address: int) -> int:
+        """Length in bytes that the region at ``address`` was allocated with.
+
+        Raises:
+            InvalidArgumentError: no region lives there.
+        """
+        entry = self._live.get(address)
+        if entry is None:
+            raise InvalidArgumentError(f"no region lives at guest address {address:#x}")
+        return entry[1]
+
+    def trim(self) -> int:
+        """Give the physical pages of free ranges back to the operating system.
+
+        The guest's memory does not get shorter; freed ranges read as anything afterwards.
+
+        Returns:
+            Bytes of whole host pages given back.
+        """
+        with self._lock:
+            self._drain()
+            return sum(self._memory.discard(start, length) for start, length in self._free.items())
+
+    @property
+    def statistics(self) -> RegionStatistics:
+        """What is live and free now."""
+        with self._lock:
+            self._drain()
+            return RegionStatistics(
+                live_bytes=self._live_bytes,
+                peak_bytes=self._peak_bytes,
+                live_count=len(self._live),
+                allocation_count=self._allocation_count,
+                free_bytes=self._free.total,
+                largest_free_bytes=self._free.longest,
+                memory_bytes=self._memory.byte_length,
+            )
+
+    def _drain(self) -> None:
+        while self._returned:
+            address, taken, asked = self._returned.popleft()
+            self._free.insert(address, taken)
+            self._live_bytes -= asked
+
+    def _grow(self, taken: int, alignment: int, asked: int) -> None:
+        """Grow the memory until an aligned range of ``taken`` bytes fits at its end."""
+        # The guest may have grown its memory by itself; those pages are its own, ours start after them.
+        self._end = max(self._end, self._memory.byte_length)
+        start = max(self._free.tail(self._end), self._begin)
+        last = _round_up(start, alignment) + taken
+        maximum_pages = self._memory.maximum_pages
+        limit = ADDRESS_SPACE_BYTES if maximum_pages is None else maximum_pages * PAGE_BYTES
+        if last > limit:
+            raise OutOfMemoryError(
+                f"guest memory is full: {asked} bytes more do not fit under the limit of {limit} bytes",
+                requested_bytes=asked,
+                limit_bytes=limit,
+            )
+        needed = -(-(last - self._end) // PAGE_BYTES)
+        room = (limit - self._end) // PAGE_BYTES
+        try:
+            self._extend(min(max(needed, LEAST_GROWTH_PAGES), room))
+        except OutOfMemoryError:
+            if needed >= LEAST_GROWTH_PAGES:
+                raise
+            self._extend(needed)
+
+    def _extend(self, page_delta: int) -> None:
+        old_end = self._memory.grow(page_delta) * PAGE_BYTES
+        self._end = old_end + page_delta * PAGE_BYTES
+        begin = max(old_end, self._begin)
+        if begin < self._end:
+            self._free.insert(begin, self._end - begin)
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
