@@ -82,5 +82,5 @@ def test_layers_imports_go_downward() -> None:
         own = _component(path)
         for other in _imports(path):
             if other != own and LAYERS[other] >= LAYERS[own]:
-                wrong.append(f"{path.relative_to(ROOT)} (layer {LAYERS[own]}) imports {other} ({LAYERS[other]})")
+                wrong.append(f"{path.relative_to(ROOT)} ({LAYERS[own]}) imports {other} ({LAYERS[other]})")
     assert not wrong, "\n".join(wrong)
