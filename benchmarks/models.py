@@ -131,7 +131,6 @@ def file_bytes() -> list[np.ndarray]:
 def minilm_path(*, batch: int = 1, length: int = 128, pooled: bool = False) -> Path:
     """MiniLM's graph written next to its safetensors."""
     import onnx
-
     from examples.bert.build import build
 
     weights = MINILM_WEIGHTS.path()
@@ -192,7 +191,8 @@ MODELS = {
         RealModel(
             name="rapidocr-cls",
             onnx_path=_package(
-                "rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx"
+                "rapidocr-onnxruntime==1.4.4",
+                "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
             ),
             inputs=lambda: random_f32(1, 3, 48, 192, low=-1.0),
         ),
