@@ -1,0 +1,282 @@
+"""The ONNX front end: read, fix dims, simplify, import to MLIR, write parameters.
+
+It normally runs in a child process (``python -m sylvite.compile.frontend DIRECTORY``), because it feeds
+files of strangers to native code. The directory holds ``request.json``; the front end leaves there
+
+* ``model.mlirbc``: the imported module as MLIR bytecode,
+* ``parameters.irpa``: external parameters, if any,
+* ``import.json``: the function, the open symbolic dims, notes -- or the error,
+* ``phase``: the names of the phases entered so far, one a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import errors
+from . import onnx_graph
+from .artifact import SIGNATURE_ATTRIBUTE, FunctionSpec
+from .irpa import ParameterEntry, write_archive
+from .options import PARAMETER_SCOPE
+from .progress import Phase
+
+__all__ = [
+    "MODULE_FILE",
+    "PARAMETERS_FILE",
+    "PHASE_FILE",
+    "REQUEST_FILE",
+    "RESULT_FILE",
+    "import_onnx",
+    "main",
+]
+
+REQUEST_FILE = "request.json"
+RESULT_FILE = "import.json"
+PHASE_FILE = "phase"
+MODULE_FILE = "model.mlirbc"
+PARAMETERS_FILE = "parameters.irpa"
+
+AUTOMATIC_EXTERNAL_BYTES = 64 << 20
+"""Initializers above this total go to a parameter file unless the caller decides."""
+
+_MINIMUM_EXTERNAL_ELEMENTS = 100
+_FALLBACK_NAME = "main_graph"
+
+Report = Callable[[Phase], None]
+
+
+def import_onnx(request: Mapping[str, Any], directory: Path, report: Report) -> dict[str, Any]:
+    """Do what ``request`` asks, leaving files in ``directory``; return the content of ``import.json``.
+
+    Raises:
+        FormatError, UnsupportedFeatureError, InvalidArgumentError, UnavailableError, CompileError
+    """
+    report(Phase.READ)
+    notes: list[str] = []
+    path, data_directory = Path(request["path"]), Path(request["data_directory"])
+    model = onnx_graph.load_model(path, data_directory, where=request["name"], weights=False)
+    size = onnx_graph.initializer_bytes(model)
+    large = size > onnx_graph.LARGE_MODEL_BYTES
+    if not large:
+        model = onnx_graph.load_model(path, data_directory, where=request["name"])
+    model = _raise_opset(model, request["opset"])
+    onnx_graph.fix_dims(model, request["dims"])
+    if request["simplify"] and not large:
+        report(Phase.SIMPLIFY)
+        model = _simplify(model, notes)
+    elif request["simplify"]:
+        notes.append(f"not simplified: {size / 2**30:.1f} GiB of initializers are too many to fold in memory")
+
+    report(Phase.IMPORT)
+    if not large:
+        model = _infer_shapes(model, notes)
+    if not model.graph.name:
+        model.graph.name = _FALLBACK_NAME
+    function = onnx_graph.function_spec(model, model.graph.name)
+    external = request["external_parameters"]
+    if external is None:
+        external = size > AUTOMATIC_EXTERNAL_BYTES
+    _write_module(model, function, directory, data_directory, external=external or large)
+    return {
+        "function": function.to_json(),
+        "symbolic": list(dict.fromkeys(dim.name for dim in onnx_graph.symbolic_dims(model))),
+        "opset": _opset(model),
+        "notes": notes,
+    }
+
+
+def _opset(model: Any) -> int:
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+
+
+def _raise_opset(model: Any, wanted: int | None) -> Any:
+    if wanted is None or _opset(model) >= wanted:
+        return model
+    onnx = onnx_graph.require_onnx()
+    from onnx import version_converter
+
+    try:
+        return version_converter.convert_version(model, wanted)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise errors.CompileError(f"the model cannot be raised to operator set {wanted}: {error}") from error
+
+
+def _simplify(model: Any, notes: list[str]) -> Any:
+    """``model`` simplified, or ``model`` itself and a note when that fails or changes the interface."""
+    onnx = onnx_graph.require_onnx()
+    try:
+        import onnxslim
+    except ImportError:
+        notes.append("not simplified: onnxslim is not installed (pip install 'sylvite[compile]')")
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    try:
+        slim = onnxslim.slim(copy)
+    except Exception as error:  # noqa: BLE001 - it fails in many ways on models that compile without it
+        notes.append(f"not simplified: onnxslim failed with {type(error).__name__}: {str(error)[:200]}")
+        return model
+    if slim is None or _interface(slim) != _interface(model):
+        notes.append("not simplified: onnxslim changed the inputs or outputs of the graph")
+        return model
+    return slim
+
+
+def _interface(model: Any) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    def described(values: Any) -> list[tuple[str, int]]:
+        return [(value.name, value.type.tensor_type.elem_type) for value in values]
+
+    return described(onnx_graph.graph_inputs(model)), described(model.graph.output)
+
+
+def _infer_shapes(model: Any, notes: list[str]) -> Any:
+    onnx = onnx_graph.require_onnx()
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        notes.append(f"shapes not inferred: {str(error).strip().splitlines()[0][:200]}")
+        return model
+
+
+def _write_module(
+    model: Any, function: FunctionSpec, directory: Path, data_directory: Path, *, external: bool
+) -> None:
+    """Import ``model`` and write it as MLIR bytecode, with its parameters aside when ``external``."""
+    try:
+        from iree.compiler import ir
+        from iree.compiler.extras import onnx_importer
+        from iree.compiler.tools.import_onnx import importer_externalization_overrides as overrides
+    except ImportError as error:
+        raise errors.UnavailableError("importing ONNX needs the IREE compiler", extra="compile") from error
+
+    context = ir.Context()
+    info = onnx_importer.ModelInfo(model)
+    module = info.create_module(context=context).operation
+    try:
+        if external:
+            settings = overrides.ParamData(
+                param_bit_threshold=None,
+                num_elements_threshold=_MINIMUM_EXTERNAL_ELEMENTS,
+                params_scope=PARAMETER_SCOPE,
+                data_dir=str(data_directory),
+                param_path="",
+                input_index_threshold=None,
+            )
+            importer = _external_importer(overrides, onnx_importer).define_function(
+                info.main_graph, module, settings
+            )
+        else:
+            importer = onnx_importer.NodeImporter.define_function(info.main_graph, module)
+        importer.import_all()
+        _attach_signature(ir, module, function)
+        module.verify()
+    except errors.SylviteError:
+        raise
+    except Exception as error:
+        # The importer reports unknown operators, types and attributes with many exception classes.
+        reason = str(error).strip() or type(error).__name__
+        raise errors.CompileError(f"the ONNX importer refused the model: {reason[:1000]}") from error
+    with (directory / MODULE_FILE).open("wb") as file:
+        module.write_bytecode(file)
+    if external and importer.globals:
+        _write_parameters(importer, directory / PARAMETERS_FILE, data_directory)
+
+
+def _external_importer(overrides: Any, onnx_importer: Any) -> Any:
+    """IREE's externalizing importer, restricted to element types of whole bytes."""
+    onnx = onnx_graph.require_onnx()
+    types = onnx.TensorProto
+    inline = {types.BOOL, types.STRING, types.UINT4, types.INT4, getattr(types, "FLOAT4E2M1", types.INT4)}
+
+    class Importer(overrides.IREENodeImporter):  # type: ignore[misc]
+        def import_initializer(self, initializer: Any, extern_name: str | None = None) -> Any:
+            if initializer.data_type in inline:
+                value = onnx_importer.NodeImporter.import_initializer(self, initializer)
+                self._nv_map[extern_name or initializer.name] = value
+                return value
+            return super().import_initializer(initializer, extern_name)
+
+    # define_function of the base class constructs the base class by name; adopt the result instead.
+    class Adopting:
+        @staticmethod
+        def define_function(graph: Any, module: Any, settings: Any) -> Any:
+            importer = overrides.IREENodeImporter.define_function(graph, module, settings)
+            importer.__class__ = Importer
+            return importer
+
+    return Adopting
+
+
+def _attach_signature(ir: Any, module: Any, function: FunctionSpec) -> None:
+    """Record names, dtypes and shapes as a reflection attribute; it survives into the .vmfb."""
+    with module.context:
+        text = ir.StringAttr.get(json.dumps(function.to_json(), separators=(",", ":")))
+        reflection = ir.DictAttr.get({SIGNATURE_ATTRIBUTE: text})
+        for operation in module.regions[0].blocks[0]:
+            attributes = operation.operation.attributes
+            if operation.operation.name == "func.func" and "sym_visibility" not in attributes:
+                attributes["iree.reflection"] = reflection
+
+
+def _write_parameters(importer: Any, path: Path, data_directory: Path) -> None:
+    onnx = onnx_graph.require_onnx()
+
+    def entry(initializer_name: str, symbol: str) -> ParameterEntry:
+        tensor = importer._gi.initializer_map[initializer_name]
+
+        def load() -> bytes:
+            return bytes(onnx.numpy_helper.to_array(tensor, base_dir=str(data_directory)).tobytes())
+
+        return ParameterEntry(name=symbol, byte_length=onnx_graph.tensor_bytes(tensor), load=load)
+
+    write_archive(path, [entry(name, symbol) for name, symbol in importer.globals])
+
+
+def describe_error(error: errors.SylviteError) -> dict[str, Any]:
+    """An error as JSON values, for the parent process."""
+    return {
+        "class": type(error).__name__,
+        "message": getattr(error, "message", None) or str(error),
+        "where": getattr(error, "where", None),
+        "extra": getattr(error, "extra", None),
+    }
+
+
+def raise_described(value: Mapping[str, Any], log_path: Path) -> None:
+    """Raise the error that `describe_error` described."""
+    name, message = value.get("class"), str(value.get("message", ""))
+    if name in ("FormatError", "UnsupportedFeatureError"):
+        kind = errors.FormatError if name == "FormatError" else errors.UnsupportedFeatureError
+        raise kind(message, where=value.get("where"))
+    if name == "InvalidArgumentError":
+        raise errors.InvalidArgumentError(message)
+    if name == "UnavailableError":
+        raise errors.UnavailableError(message.split("; install it with")[0], extra=value.get("extra"))
+    raise errors.CompileError(message, log_path=str(log_path))
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point of the child process; the answer is in ``import.json``."""
+    directory = Path(arguments[0])
+    request = json.loads((directory / REQUEST_FILE).read_text(encoding="utf-8"))
+
+    def report(phase: Phase) -> None:
+        with (directory / PHASE_FILE).open("a", encoding="utf-8") as file:
+            file.write(phase.value + "\n")
+
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            answer = import_onnx(request, directory, report)
+    except errors.SylviteError as error:
+        answer = {"error": describe_error(error)}
+    (directory / RESULT_FILE).write_text(json.dumps(answer), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,183 @@
+"""Targets, options and the compiler flags they stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import InvalidArgumentError
+
+__all__ = ["PARAMETER_SCOPE", "CompileOptions", "Target", "targets"]
+
+PARAMETER_SCOPE = "model"
+"""Scope under which external parameters are looked up."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A code generation target: fixed flags, and the features one may choose."""
+
+    name: str
+    summary: str
+    flags: tuple[str, ...]
+    features: frozenset[str] | None
+    default_features: tuple[str, ...]
+    wasm_linker: bool
+
+
+_LOCAL_LLVM = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+)
+
+_TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        Target(
+            name="wasm32",
+            summary="WebAssembly side modules, run by the local drivers",
+            flags=(*_LOCAL_LLVM, "--iree-llvmcpu-target-triple=wasm32-unknown-emscripten"),
+            features=frozenset(
+                {
+                    "bulk-memory",
+                    "extended-const",
+                    "multivalue",
+                    "mutable-globals",
+                    "nontrapping-fptoint",
+                    "reference-types",
+                    "relaxed-simd",
+                    "sign-ext",
+                    "simd128",
+                    "tail-call",
+                }
+            ),
+            default_features=("simd128",),
+            wasm_linker=True,
+        ),
+        Target(
+            name="native",
+            summary="code of this machine's CPU, for comparison with iree.runtime",
+            flags=_LOCAL_LLVM,
+            features=None,
+            default_features=("host",),
+            wasm_linker=False,
+        ),
+    )
+}
+
+
+def targets() -> tuple[Target, ...]:
+    """All targets."""
+    return tuple(_TARGETS.values())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """Everything besides the source that decides the result.
+
+    Args:
+        target: name of a target.
+        features: WebAssembly features; for ``native`` one CPU name (``host``, ``generic``, ...) and CPU
+            features in LLVM's spelling (``sse4.2``).
+        dims: extents for symbolic dims, by name.
+        simplify: fold and simplify an ONNX graph before its import.
+        external_parameters: keep initializers out of the module, in a parameter file; ``None`` does so
+            when they exceed 64 MiB.
+        opset: raise an ONNX model to at least this operator set before its import.
+        img2col: rewrite 2-D convolutions to matrix products.
+        optimization: ``O0`` to ``O3``, or ``None`` for the compiler's default.
+        flags: further flags for iree-compile.
+    """
+
+    target: str = "wasm32"
+    features: tuple[str, ...] = ()
+    dims: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    simplify: bool = True
+    external_parameters: bool | None = None
+    opset: int | None = None
+    img2col: bool = False
+    optimization: str | None = None
+    flags: tuple[str, ...] = ()
+
+    def front_end(self) -> dict[str, Any]:
+        """The options that decide the imported MLIR, as JSON values."""
+        return {
+            "dims": dict(sorted(self.dims.items())),
+            "simplify": self.simplify,
+            "external_parameters": self.external_parameters,
+            "opset": self.opset,
+        }
+
+    def back_end_flags(self) -> tuple[str, ...]:
+        """Flags for iree-compile, without input, output and linker."""
+        target = _TARGETS[self.target]
+        flags = [*target.flags, *_feature_flags(target, self.features)]
+        # The stock default turns f64 into f32 and changes signatures with it.
+        flags.append("--iree-input-demote-f64-to-f32=false")
+        if self.img2col:
+            flags.append(_IMG2COL_FLAG)
+        if self.optimization is not None:
+            flags.append(f"--iree-opt-level={self.optimization}")
+        return (*flags, *self.flags)
+
+
+_IMG2COL_FLAG = (
+    "--iree-preprocessing-pass-pipeline=builtin.module(util.func(iree-global-opt-convert-conv2d-to-img2col))"
+)
+
+
+def make_options(
+    *,
+    target: str,
+    features: Sequence[str] | None,
+    dims: Mapping[str, int] | None,
+    optimization: str | None,
+    flags: Sequence[str],
+    **rest: Any,
+) -> CompileOptions:
+    """Check what the caller passed.
+
+    Raises:
+        InvalidArgumentError: an unknown target, feature or level, or an extent that is not one.
+    """
+    known = _TARGETS.get(target)
+    if known is None:
+        raise InvalidArgumentError(f"unknown target {target!r}; known: {', '.join(sorted(_TARGETS))}")
+    chosen = known.default_features if features is None else tuple(dict.fromkeys(features))
+    unknown = [name for name in chosen if known.features is not None and name not in known.features]
+    if unknown and known.features is not None:
+        raise InvalidArgumentError(
+            f"target {target} has no feature {', '.join(unknown)}; known: {', '.join(sorted(known.features))}"
+        )
+    if optimization not in (None, "O0", "O1", "O2", "O3"):
+        raise InvalidArgumentError(f"unknown optimization level {optimization!r}; known: O0, O1, O2, O3")
+    return CompileOptions(
+        target=target,
+        features=chosen,
+        dims=_checked_dims(dims or {}),
+        optimization=optimization,
+        flags=tuple(flags),
+        **rest,
+    )
+
+
+def _checked_dims(dims: Mapping[str, int]) -> dict[str, int]:
+    for name, extent in dims.items():
+        if isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
+            raise InvalidArgumentError(f"dim {name!r} needs a non-negative integer, got {extent!r}")
+    return dict(dims)
+
+
+def _feature_flags(target: Target, features: tuple[str, ...]) -> list[str]:
+    if target.features is not None:
+        # relaxed-simd extends simd128; LLVM accepts it alone, but baseline code then goes scalar.
+        names = dict.fromkeys(("simd128", *features) if "relaxed-simd" in features else features)
+        return (
+            [f"--iree-llvmcpu-target-cpu-features={','.join('+' + name for name in names)}"] if names else []
+        )
+    cpu, *extra = features or ("generic",)
+    flags = [f"--iree-llvmcpu-target-cpu={cpu}"]
+    if extra:
+        flags.append(f"--iree-llvmcpu-target-cpu-features={','.join('+' + name for name in extra)}")
+    return flags
