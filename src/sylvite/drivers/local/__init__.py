@@ -1,1 +1,1 @@
-
+"""Devices that run WebAssembly executables in one linear memory."""

@@ -1,0 +1,127 @@
+"""Timeline semaphores: a number that only grows, and that work waits for.
+
+Source: ``iree/hal/semaphore.h``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ..errors import DeadlineExceededError, InvalidArgumentError, SylviteError
+
+__all__ = ["Semaphore", "SemaphoreCallback", "wait_timeout_error"]
+
+SemaphoreCallback: TypeAlias = Callable[["SylviteError | None"], None]
+"""Called once: with ``None`` when the value was reached, else with the failure."""
+
+
+def wait_timeout_error(timeout_ns: int) -> DeadlineExceededError:
+    """The error of a wait that took too long."""
+    return DeadlineExceededError(f"a wait was not satisfied within {timeout_ns / 1e6:g} ms")
+
+
+class Semaphore:
+    """A timeline: an unsigned 64-bit value that rises, or fails for good.
+
+    Args:
+        initial: value to start from.
+    """
+
+    def __init__(self, initial: int = 0) -> None:
+        if not 0 <= initial < 1 << 64:
+            raise InvalidArgumentError(f"a semaphore cannot start from {initial}")
+        self._value = initial
+        self._failure: SylviteError | None = None
+        self._condition = threading.Condition()
+        self._callbacks: list[tuple[int, int, SemaphoreCallback]] = []
+        self._order = itertools.count()
+
+    def __repr__(self) -> str:
+        return f"<Semaphore {self._value if self._failure is None else self._failure!r}>"
+
+    @property
+    def failure(self) -> SylviteError | None:
+        """Why it failed, if it did."""
+        return self._failure
+
+    def query(self) -> int:
+        """The value reached so far.
+
+        Raises:
+            SylviteError: the failure it was given.
+        """
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        return self._value
+
+    def has_reached(self, value: int) -> bool:
+        """Whether ``value`` was reached.
+
+        Raises:
+            SylviteError: the failure it was given.
+        """
+        return self.query() >= value
+
+    def signal(self, value: int) -> None:
+        """Raise it to ``value`` and run what waited for that, in this thread.
+
+        Raises:
+            InvalidArgumentError: the value is not above the present one.
+            SylviteError: it has failed before; the failure.
+        """
+        with self._condition:
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            if not self._value < value < 1 << 64:
+                raise InvalidArgumentError(f"a semaphore at {self._value} cannot be signalled to {value}")
+            self._value = value
+            self._condition.notify_all()
+            ready = []
+            while self._callbacks and self._callbacks[0][0] <= value:
+                ready.append(heapq.heappop(self._callbacks)[2])
+        for callback in ready:
+            callback(None)
+
+    def fail(self, error: SylviteError) -> None:
+        """Fail it for good: every wait from now on raises ``error``. The first failure stays."""
+        with self._condition:
+            if self._failure is not None:
+                return
+            self._failure = error
+            self._condition.notify_all()
+            callbacks = [callback for _, _, callback in sorted(self._callbacks, key=lambda entry: entry[:2])]
+            self._callbacks.clear()
+        for callback in callbacks:
+            callback(error)
+
+    def on_reached(self, value: int, callback: SemaphoreCallback) -> None:
+        """Call ``callback`` once when ``value`` is reached or the semaphore fails: now, in this thread,
+        when that is so already, else in the thread that signals."""
+        with self._condition:
+            failure = self._failure
+            if failure is None and self._value < value:
+                heapq.heappush(self._callbacks, (value, next(self._order), callback))
+                return
+        callback(failure)
+
+    def wait(self, value: int, timeout_ns: int | None = None) -> None:
+        """Block until ``value`` is reached.
+
+        Raises:
+            DeadlineExceededError: it was not within ``timeout_ns`` nanoseconds.
+            SylviteError: the failure it was given.
+        """
+        deadline = None if timeout_ns is None else time.monotonic_ns() + max(timeout_ns, 0)
+        with self._condition:
+            while self._failure is None and self._value < value:
+                left_ns = None if deadline is None else deadline - time.monotonic_ns()
+                if left_ns is not None and left_ns <= 0:
+                    raise wait_timeout_error(timeout_ns or 0)
+                self._condition.wait(None if left_ns is None else left_ns / 1e9)
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
