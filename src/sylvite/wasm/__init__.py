@@ -9,8 +9,10 @@ True
 from __future__ import annotations
 
 from . import dylink, instructions, names, producers, target_features
+from .assembler import ModuleBuilder, constant, expression
 from .decoder import decode
 from .encoder import encode
+from .function_builder import FunctionBuilder, Label, vector
 from .module import (
     CustomSection,
     DataSegment,
@@ -47,23 +49,29 @@ __all__ = [
     "ExternKind",
     "Feature",
     "FunctionBody",
+    "FunctionBuilder",
     "FunctionType",
     "Global",
     "GlobalType",
     "Import",
+    "Label",
     "Locals",
     "MemoryType",
     "Module",
+    "ModuleBuilder",
     "SectionId",
     "SegmentMode",
     "TableType",
     "TagType",
     "ValueType",
+    "constant",
     "decode",
     "dylink",
     "encode",
+    "expression",
     "instructions",
     "names",
     "producers",
     "target_features",
+    "vector",
 ]
