@@ -129,14 +129,14 @@ class Struct:
     def __init__(self, name: str, fields: tuple[Field, ...]) -> None:
         self.name = name
         self.fields = fields
-        self.alignment = max(field.type.alignment for field in fields)
+        self.alignment: int = max(field.type.alignment for field in fields)
         offset = 0
         placed: list[tuple[Field, int]] = []
         for field in fields:
             offset = _align(offset, field.type.alignment)
             placed.append((field, offset))
             offset += field.type.byte_length
-        self.byte_length = _align(offset, self.alignment)
+        self.byte_length: int = _align(offset, self.alignment)
         self._placed = tuple(placed)
 
     def __repr__(self) -> str:
