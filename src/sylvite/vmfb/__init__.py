@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from . import bytecode, isa
 from .archive import Archive, open_archive
+from .disassembler import disassemble, disassemble_function
 from .module import ExportFunction, FunctionDef, ImportFunction, ModuleDef, RodataSegment
-from .verify import verify_module
+from .verifier import verify
 
 __all__ = [
     "Archive",
@@ -15,7 +16,9 @@ __all__ = [
     "ModuleDef",
     "RodataSegment",
     "bytecode",
+    "disassemble",
+    "disassemble_function",
     "isa",
     "open_archive",
-    "verify_module",
+    "verify",
 ]

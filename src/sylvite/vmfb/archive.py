@@ -28,7 +28,7 @@ from . import isa, zip_directory
 from .flatbuffer import Record, read_root
 from .module import ModuleDef, RodataSegment, build_module
 from .schema import MODULE_SCHEMA, VERSION_SCHEMA
-from .verify import verify_module
+from .verifier import verify as verify_bytecode
 from .zip_directory import Member
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _open(data: memoryview, where: str, verify: bool, verify_crc: bool) -> Archi
     segments = _rodata_segments(root, data, declared_end, members, where)
     module = build_module(root, data, segments, where=where)
     if verify:
-        verify_module(module)
+        verify_bytecode(module)
     return Archive(data, module, members)
 
 

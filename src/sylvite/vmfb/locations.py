@@ -83,6 +83,10 @@ class DebugDatabase:
         """Names of the first ``count`` functions by ordinal."""
         return {i: source.name for i, source in enumerate(self.functions[:count]) if source.name}
 
+    def function_name(self, ordinal: int) -> str | None:
+        """The name function ``ordinal`` had in the program, or None."""
+        return self.functions[ordinal].name or None if ordinal < len(self.functions) else None
+
     def lookup(self, ordinal: int, pc: int) -> int | None:
         """The location index of the instruction at (or the last one before) ``pc``, or None."""
         if not 0 <= ordinal < len(self.functions):

@@ -33,11 +33,15 @@ __all__ = [
     "build_module",
 ]
 
-MAX_GLOBAL_BYTES = 1 << 30
+MAX_GLOBAL_BYTES = 1 << 26
 """Largest state of globals that is accepted; the native schema allows 2 GiB."""
 
-MAX_GLOBAL_REFS = 1 << 24
+MAX_GLOBAL_REFS = 1 << 20
 """Largest number of global references that is accepted."""
+
+MAX_OVERLAP = 16
+"""How many times over the functions may cover the bytecode: functions may share ranges, but their
+number times the size of the bytecode is more work than any real module asks for."""
 
 _OPTIONAL_FLAG = 2
 _KNOWN_FLAGS = 3
@@ -207,7 +211,7 @@ class _Builder:
             functions=self.functions(exports, debug, length),
             rodata=rodata,
             rwdata=tuple(
-                self.count(record, "byte_size", MAX_GLOBAL_BYTES) for record in root["rwdata_segments"] or ()
+                self.count(record, "byte_size", 0x7FFFFFFF) for record in root["rwdata_segments"] or ()
             ),
             global_bytes=self.count(state, "global_bytes_capacity", MAX_GLOBAL_BYTES) if state else 0,
             global_ref_count=self.count(state, "global_ref_count", MAX_GLOBAL_REFS) if state else 0,
@@ -325,6 +329,13 @@ class _Builder:
                 self.root,
                 "function_descriptors",
                 f"{len(descriptors.items)} descriptors for {len(signatures)} signatures",
+            )
+        covered = sum(values[1] for values in descriptors.items)
+        if covered > MAX_OVERLAP * bytecode_length:
+            raise self.refuse(
+                self.root,
+                "function_descriptors",
+                f"functions cover {covered} bytes of a bytecode of {bytecode_length}",
             )
         names = debug.function_names(len(signatures)) if debug else dict[int, str]()
         names.update({export.ordinal: export.name for export in reversed(exports)})
