@@ -12,9 +12,10 @@ the GIL.
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
+
+from ..wasm.types import ValueType
 
 __all__ = [
     "Capabilities",
@@ -35,18 +36,6 @@ __all__ = [
 
 PAGE_BYTES = 65536
 """Size of a WebAssembly page in bytes."""
-
-
-class ValueType(enum.IntEnum):
-    """Value types by their binary encoding. Source: WebAssembly core specification, 5.3."""
-
-    I32 = 0x7F
-    I64 = 0x7E
-    F32 = 0x7D
-    F64 = 0x7C
-    V128 = 0x7B
-    FUNCREF = 0x70
-    EXTERNREF = 0x6F
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,15 +97,34 @@ class Memory(Protocol):
             OutOfMemoryError: the cap or the machine does not allow it.
         """
 
+    def view(self, address: int, byte_length: int) -> memoryview:
+        """A writable view (format ``B``) of guest memory, without a copy.
+
+        The view keeps the native memory alive beyond the store's `close`; growth does not disturb it.
+
+        Raises:
+            InvalidArgumentError: the range is not inside the memory.
+            ClosedError: the store is closed.
+        """
+
+    def discard(self, address: int, byte_length: int) -> int:
+        """Give physical pages inside a range back to the system; they hold anything afterwards.
+
+        Returns:
+            Bytes given back.
+        """
+
 
 class Function(Protocol):
     """A wasm or host function. Calling it converts and checks arguments."""
 
     @property
-    def parameter_types(self) -> Sequence[ValueType]: ...
+    def parameter_types(self) -> Sequence[ValueType]:
+        """Types of the parameters."""
 
     @property
-    def result_types(self) -> Sequence[ValueType]: ...
+    def result_types(self) -> Sequence[ValueType]:
+        """Types of the results."""
 
     def __call__(self, *args: int | float) -> int | float | tuple[int | float, ...] | None:
         """Call it.
@@ -148,24 +156,41 @@ class Table(Protocol):
     """A table of function references."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Number of entries."""
 
-    def get(self, index: int) -> Function | None: ...
+    def get(self, index: int) -> Function | None:
+        """The function at ``index``, None for a null entry.
 
-    def set(self, index: int, function: Function | None) -> None: ...
+        Raises:
+            InvalidArgumentError: the index is outside the table.
+        """
+
+    def set(self, index: int, function: Function | None) -> None:
+        """Put a function of the same store, or null, at ``index``.
+
+        Raises:
+            InvalidArgumentError: the index is outside the table, or the function is of another store.
+        """
 
     def grow(self, delta: int) -> int:
-        """Grow by ``delta`` null entries; return the old size."""
+        """Grow by ``delta`` null entries; return the old size.
+
+        Raises:
+            OutOfMemoryError: the table's maximum or the store's limit does not allow it.
+        """
 
 
 class Global(Protocol):
     """A global variable."""
 
     @property
-    def value(self) -> int | float: ...
+    def value(self) -> int | float:
+        """The present value; setting it needs a mutable global."""
 
     @value.setter
-    def value(self, value: int | float) -> None: ...
+    def value(self, value: int | float) -> None:
+        """Set it."""
 
 
 Extern: TypeAlias = "Memory | Table | Global | Function"
@@ -175,14 +200,20 @@ class Instance(Protocol):
     """An instantiated module."""
 
     @property
-    def exports(self) -> Mapping[str, Extern]: ...
+    def exports(self) -> Mapping[str, Extern]:
+        """Exports by name."""
 
 
 class CompiledModule(Protocol):
     """Compiled code, independent of stores; can be instantiated many times, in several threads."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name it was compiled under, for messages."""
+
+    @property
+    def import_names(self) -> Sequence[tuple[str, str]]:
+        """Module and field name of every import, in order."""
 
 
 class Store(Protocol):
@@ -190,16 +221,32 @@ class Store(Protocol):
     arrays over a memory must be gone or hold the store open with `retain`/`release`."""
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> Engine:
+        """The engine that made it."""
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> Limits:
+        """The limits it was made with."""
 
-    def create_memory(self, *, minimum_pages: int, maximum_pages: int | None, shared: bool = False) -> Memory: ...
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
 
-    def create_table(self, *, minimum: int, maximum: int | None = None) -> Table: ...
+    def create_memory(
+        self, *, minimum_pages: int, maximum_pages: int | None = None, shared: bool = False
+    ) -> Memory:
+        """A linear memory. A shared one can be imported by all stores of the engine and needs a maximum.
 
-    def create_global(self, value_type: ValueType, value: int | float, *, mutable: bool) -> Global: ...
+        Raises:
+            InvalidArgumentError: sizes out of range.
+            OutOfMemoryError: the cap or the machine does not allow ``minimum_pages``.
+        """
+
+    def create_table(self, *, minimum: int, maximum: int | None = None) -> Table:
+        """A table of ``minimum`` null function references."""
+
+    def create_global(self, value_type: ValueType, value: int | float, *, mutable: bool) -> Global:
+        """A global of a numeric type."""
 
     def create_function(
         self,
@@ -211,9 +258,7 @@ class Store(Protocol):
     ) -> Function:
         """A host function. An exception it raises stops the guest and comes out of the call unchanged."""
 
-    def instantiate(
-        self, module: CompiledModule, imports: Mapping[tuple[str, str], Extern]
-    ) -> Instance:
+    def instantiate(self, module: CompiledModule, imports: Mapping[tuple[str, str], Extern]) -> Instance:
         """Instantiate and run the start function.
 
         Raises:
@@ -222,10 +267,19 @@ class Store(Protocol):
         """
 
     def set_deadline(self, deadline_ns: int | None) -> None:
-        """Longest time each following call may run, in nanoseconds; ``None`` for no limit."""
+        """Longest time each following call may run, in nanoseconds; ``None`` for no limit.
+
+        A call made from a host function shares the outermost call's time.
+
+        Raises:
+            InvalidArgumentError: not positive, or the engine has no deadlines.
+        """
 
     def interrupt(self) -> None:
-        """Stop the call that is running in this store, from another thread (DeadlineExceededError there)."""
+        """Stop the call that runs in this store (DeadlineExceededError there); any thread may do it.
+
+        Nothing happens when none runs: interrupting does not stick to the next call.
+        """
 
     def retain(self) -> None:
         """Hold the native store open beyond `close` (views of its memory exist)."""
@@ -233,14 +287,20 @@ class Store(Protocol):
     def release(self) -> None:
         """Undo one `retain`."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close it; idempotent.
+
+        Raises:
+            InvalidArgumentError: a call runs in the store.
+        """
 
 
 class Engine(Protocol):
     """Compiles modules and makes stores."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
 
     def compile(self, wasm: bytes, *, name: str = "") -> CompiledModule:
         """Validate and compile, through the on-disk code cache when one was given.
@@ -250,6 +310,12 @@ class Engine(Protocol):
             UnsupportedFeatureError: it needs a feature the engine lacks.
         """
 
-    def create_store(self, limits: Limits | None = None) -> Store: ...
+    def create_store(self, limits: Limits | None = None) -> Store:
+        """A new store.
 
-    def close(self) -> None: ...
+        Raises:
+            InvalidArgumentError: the engine cannot keep a limit.
+        """
+
+    def close(self) -> None:
+        """Refuse further use; stores made before stay usable. Idempotent."""

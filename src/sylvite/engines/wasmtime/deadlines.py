@@ -1,0 +1,125 @@
+"""Deadlines: one thread per engine that sleeps until the next one is due.
+
+Guest code compares the engine's epoch with its store's at every loop and function entry. Raising the
+epoch makes every running store ask its callback whether to go on, so the epoch is raised only when some
+deadline is due (or a store is interrupted) and nobody is asked in between. The thread exists only while
+a call with a deadline runs: it ends when it wakes and finds none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+__all__ = ["CallState", "Watchdog"]
+
+
+class CallState:
+    """What one store's running call is allowed. Touched by its thread, read by the watchdog."""
+
+    __slots__ = (
+        "__weakref__",
+        "deadline_ns",
+        "depth",
+        "expires_ns",
+        "interrupted",
+        "pending",
+        "thread",
+    )
+
+    def __init__(self, deadline_ns: int | None) -> None:
+        # Longest time one call may run; the monotonic time at which the running one expires.
+        self.deadline_ns = deadline_ns
+        self.expires_ns: int | None = None
+        self.interrupted = False
+        # Calls in progress: a host function may call back into the guest.
+        self.depth = 0
+        self.thread = 0
+        # An exception that a host function raised, on its way through the guest's frames.
+        self.pending: BaseException | None = None
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether the running call was interrupted or is past its deadline."""
+        expires_ns = self.expires_ns
+        return self.interrupted or (expires_ns is not None and time.monotonic_ns() >= expires_ns)
+
+
+class Watchdog:
+    """Raises the epoch when a running call's deadline is due.
+
+    Args:
+        raise_epoch: increments the engine's epoch; called from the watchdog's thread.
+    """
+
+    def __init__(self, raise_epoch: Callable[[], None]) -> None:
+        self._raise_epoch = raise_epoch
+        self._states: weakref.WeakSet[CallState] = weakref.WeakSet()
+        self._changed = threading.Condition()
+        self._wake_ns: int | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def watch(self, state: CallState) -> None:
+        """Make a store's state known. Once per store."""
+        with self._changed:
+            self._states.add(state)
+
+    def arm(self, expires_ns: int) -> None:
+        """Make sure the thread wakes by ``expires_ns``. ``CallState.expires_ns`` must be set before.
+
+        Nearly always the thread already waits for an earlier call's deadline, and this is one comparison.
+        """
+        wake_ns = self._wake_ns
+        if wake_ns is not None and wake_ns <= expires_ns:
+            return
+        with self._changed:
+            if self._closed or (self._wake_ns is not None and self._wake_ns <= expires_ns):
+                return
+            self._wake_ns = expires_ns
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="sylvite-watchdog", daemon=True)
+                self._thread.start()
+            else:
+                self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread exists now."""
+        return self._thread is not None
+
+    def _run(self) -> None:
+        with self._changed:
+            while not self._closed and self._wake_ns is not None:
+                remaining_ns = self._wake_ns - time.monotonic_ns()
+                if remaining_ns > 0:
+                    self._changed.wait(remaining_ns / 1e9)
+                    continue
+                # Cleared before looking: a call that starts meanwhile either is seen below or finds None
+                # and waits for the lock in arm().
+                self._wake_ns = None
+                self._wake_ns = self._look()
+            self._thread = None
+
+    def _look(self) -> int | None:
+        """Stop what is due; return when to look again."""
+        now_ns = time.monotonic_ns()
+        pending = [state.expires_ns for state in self._states]
+        due = [expires_ns for expires_ns in pending if expires_ns is not None]
+        if any(expires_ns <= now_ns for expires_ns in due):
+            self._raise_epoch()
+        later = [expires_ns for expires_ns in due if expires_ns > now_ns]
+        # A call that is due but sits in a host function is asked again when it returns to the guest,
+        # because its store's deadline has been reached and stays so until the callback has run.
+        return min(later) if later else None

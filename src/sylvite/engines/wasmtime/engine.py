@@ -1,0 +1,342 @@
+"""The wasmtime engine: configuration, compiling, the code cache."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ...errors import ClosedError, FormatError, InvalidArgumentError, UnavailableError
+from ..base import Capabilities, CompiledModule, Limits
+from ..code_cache import CodeCache
+from . import native
+from .deadlines import Watchdog
+from .native import ffi, wasmtime
+from .store import WasmtimeStore
+
+__all__ = ["WasmtimeEngine", "WasmtimeModule"]
+
+DEFAULT_STACK_BYTES = 512 * 1024
+# Python's threads commonly have 8 MiB of stack, some systems 1 MiB less what the caller has used.
+STACK_RANGE = (64 * 1024, 4 * 1024 * 1024)
+RESERVATION_BYTES = 1 << 32
+WASM_MAGIC = b"\0asm"
+
+
+class WasmtimeModule:
+    """Compiled code, independent of stores."""
+
+    __slots__ = ("__weakref__", "_engine", "_import_names", "_module", "_name")
+
+    def __init__(self, engine: WasmtimeEngine, module: Any, name: str) -> None:
+        self._engine = engine
+        self._module = module
+        self._name = name
+        self._import_names = _import_names(module)
+
+    @property
+    def name(self) -> str:
+        """The name it was compiled under."""
+        return self._name
+
+    @property
+    def import_names(self) -> Sequence[tuple[str, str]]:
+        """Module and field name of every import, in order."""
+        return self._import_names
+
+    def native_for(self, engine: WasmtimeEngine) -> Any:
+        """The native ``wasmtime_module_t*``, for a store of ``engine``.
+
+        Raises:
+            InvalidArgumentError: another engine compiled it.
+        """
+        if engine is not self._engine:
+            raise InvalidArgumentError(f"module {self._name} was compiled by another engine")
+        return self._module.ptr()
+
+
+class WasmtimeEngine:
+    """Wasmtime with everything the runtime uses switched on; see `sylvite.engines.base.Engine`.
+
+    Args:
+        cache_dir: where compiled code is kept between runs; a directory below it, named after the
+            release, is made private. ``None`` for no cache.
+        stack_bytes: native stack that a call may use, 64 KiB to 4 MiB.
+        deterministic: NaN bits and relaxed SIMD results are the same on every machine, at some cost.
+        parallel: compile functions on all cores.
+        interruptible: deadlines and `WasmtimeStore.interrupt` work, at a few
+            per cent of speed in tight loops.
+        cache_limit_bytes: most bytes of compiled code to keep.
+
+    Raises:
+        InvalidArgumentError: an option is out of range, or ``cache_dir`` cannot be trusted.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache_dir: str | os.PathLike[str] | None = None,
+        stack_bytes: int | None = None,
+        deterministic: bool = False,
+        parallel: bool = True,
+        interruptible: bool = True,
+        cache_limit_bytes: int = 1 << 30,
+    ) -> None:
+        self._stack_bytes = DEFAULT_STACK_BYTES if stack_bytes is None else stack_bytes
+        if not STACK_RANGE[0] <= self._stack_bytes <= STACK_RANGE[1]:
+            raise InvalidArgumentError(
+                f"stack_bytes must be from {STACK_RANGE[0]} to {STACK_RANGE[1]}, got {stack_bytes}"
+            )
+        self._interruptible = interruptible
+        settings: dict[str, Any] = {
+            **_FEATURES,
+            **_MEMORY_SETTINGS,
+            "max_wasm_stack": self._stack_bytes,
+            "wasm_relaxed_simd_deterministic": deterministic,
+            "cranelift_nan_canonicalization": deterministic,
+            "epoch_interruption": interruptible,
+            "cranelift_opt_level": "speed",
+            "parallel_compilation": parallel,
+        }
+        self._identity = _identity(settings)
+        try:
+            self._native = wasmtime.Engine(_configure(settings))
+        except wasmtime.WasmtimeError as error:
+            raise UnavailableError(f"wasmtime cannot run here: {error}") from error
+        self._cache: CodeCache | None = None
+        if cache_dir is not None:
+            self._cache = CodeCache(
+                Path(cache_dir) / f"wasmtime-{native.VERSION}", limit_bytes=cache_limit_bytes
+            )
+        self._modules: weakref.WeakValueDictionary[tuple[str, str], WasmtimeModule] = (
+            weakref.WeakValueDictionary()
+        )
+        self._stores: weakref.WeakSet[WasmtimeStore] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._closed = False
+        native_engine = self._native
+        self.watchdog = Watchdog(native_engine.increment_epoch)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        return Capabilities(
+            engine="wasmtime",
+            version=native.VERSION,
+            simd=True,
+            relaxed_simd=True,
+            threads=True,
+            tail_call=True,
+            memory64=True,
+            shared_objects=True,
+            deadlines=self._interruptible,
+            traps_with_frames=True,
+            code_cache=self._cache is not None,
+        )
+
+    @property
+    def stack_bytes(self) -> int:
+        """Native stack that a call may use."""
+        return self._stack_bytes
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether deadlines and interruption work."""
+        return self._interruptible
+
+    @property
+    def cache(self) -> CodeCache | None:
+        """The cache of compiled code, when there is one."""
+        return self._cache
+
+    @property
+    def native(self) -> Any:
+        """The ``wasmtime.Engine``.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        if self._closed:
+            raise ClosedError("the engine is closed")
+        return self._native
+
+    def compile(self, wasm: bytes | bytearray | memoryview, *, name: str = "") -> WasmtimeModule:
+        """Validate and compile, through the cache when there is one. Any thread may do it.
+
+        Equal bytes give the same module while somebody holds it.
+
+        Raises:
+            FormatError: the module is malformed or does not validate.
+            UnsupportedFeatureError: it needs a feature that is switched off.
+            ClosedError: the engine is closed.
+        """
+        engine = self.native
+        data = bytes(wasm)
+        if data[:4] != WASM_MAGIC:
+            raise FormatError(
+                "not a WebAssembly binary module", offset=0, where=f"wasm module {name}" if name else None
+            )
+        key = CodeCache.key(self._identity, data)
+        with self._lock:
+            known = self._modules.get((key, name))
+        if known is not None:
+            return known
+        module = self._load_cached(engine, key)
+        if module is None:
+            module = _compile(engine, data, name)
+            if self._cache is not None:
+                self._cache.store(key, bytes(module.serialize()))
+        result = WasmtimeModule(self, module, name)
+        with self._lock:
+            return self._modules.setdefault((key, name), result)
+
+    def create_store(self, limits: Limits | None = None) -> WasmtimeStore:
+        """A new store.
+
+        Raises:
+            InvalidArgumentError: ``limits`` asks for another stack than the engine has, or for a deadline
+                though the engine was made without interruption.
+            ClosedError: the engine is closed.
+        """
+        limits = limits if limits is not None else Limits()
+        if limits.deadline_ns is not None:
+            self.require_interruption()
+        return WasmtimeStore(self, limits)
+
+    def native_module(self, module: CompiledModule) -> Any:
+        """The native module of a module that this engine compiled.
+
+        Raises:
+            InvalidArgumentError: another engine compiled it.
+        """
+        if not isinstance(module, WasmtimeModule):
+            raise InvalidArgumentError(f"a {type(module).__name__} cannot be instantiated by wasmtime")
+        return module.native_for(self)
+
+    def adopt(self, store: WasmtimeStore) -> None:
+        """Note a new store of this engine."""
+        self._stores.add(store)
+        self.watchdog.watch(store.state)
+
+    def raise_epoch(self) -> None:
+        """Make every running store ask whether to go on."""
+        self.native.increment_epoch()
+
+    def require_interruption(self) -> None:
+        """Check that deadlines can be had.
+
+        Raises:
+            InvalidArgumentError: the engine was made with ``interruptible=False``.
+        """
+        if not self._interruptible:
+            raise InvalidArgumentError("this engine was made with interruptible=False: no deadlines")
+
+    def close(self) -> None:
+        """Refuse further use. Stores made before stay usable. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._modules.clear()
+        if not any(not store.closed for store in self._stores):
+            self.watchdog.close()
+
+    def __enter__(self) -> WasmtimeEngine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _load_cached(self, engine: Any, key: str) -> Any:
+        if self._cache is None:
+            return None
+        code = self._cache.load(key)
+        if code is None:
+            return None
+        try:
+            return wasmtime.Module.deserialize(engine, code)
+        except wasmtime.WasmtimeError:
+            # Intact, but not of this engine: wasmtime checks its own version and the processor's features.
+            self._cache.discard(key)
+            return None
+
+
+# Reservation and guard make growth in place and bounds checks free; without may_move growth that would
+# need a move fails instead.
+_MEMORY_SETTINGS = {
+    "memory_reservation": RESERVATION_BYTES,
+    "memory_may_move": False,
+    "memory_guard_size": 32 << 20,
+    "memory_init_cow": False,
+}
+
+_FEATURES = {
+    "wasm_bulk_memory": True,
+    "wasm_exceptions": False,
+    "wasm_function_references": False,
+    "wasm_gc": False,
+    "wasm_memory64": True,
+    "wasm_multi_memory": True,
+    "wasm_multi_value": True,
+    "wasm_reference_types": True,
+    "wasm_relaxed_simd": True,
+    "wasm_simd": True,
+    "wasm_tail_call": True,
+    "wasm_threads": True,
+    "shared_memory": True,
+}
+
+
+def _configure(settings: dict[str, Any]) -> Any:
+    config = wasmtime.Config()
+    for name, value in settings.items():
+        setattr(config, name, value)
+    return config
+
+
+def _identity(settings: dict[str, Any]) -> bytes:
+    """What compiled code depends on besides the module."""
+    parts = [f"{name}={value}" for name, value in sorted(settings.items()) if name != "parallel_compilation"]
+    return hashlib.sha256(
+        "\n".join([native.VERSION, platform.machine(), platform.system(), *parts]).encode()
+    ).digest()
+
+
+def _compile(engine: Any, data: bytes, name: str) -> Any:
+    # wasmtime.Module would take WebAssembly text for a module too; the C function takes binaries only.
+    pointer = ctypes.POINTER(ffi.wasmtime_module_t)()
+    buffer = ctypes.cast(ctypes.c_char_p(data), ctypes.POINTER(ctypes.c_uint8))
+    error = ffi.wasmtime_module_new(engine.ptr(), buffer, len(data), ctypes.byref(pointer))
+    message = native.take_error(error)
+    if message is not None:
+        raise native.compile_error(message, name=name)
+    return wasmtime.Module._from_ptr(pointer)
+
+
+def _import_names(module: Any) -> tuple[tuple[str, str], ...]:
+    vector = ffi.wasm_importtype_vec_t(0, None)
+    ffi.wasmtime_module_imports(module.ptr(), ctypes.byref(vector))
+    try:
+        names = []
+        for index in range(vector.size):
+            item = vector.data[index]
+            names.append((_text(ffi.wasm_importtype_module(item)), _text(ffi.wasm_importtype_name(item))))
+        return tuple(names)
+    finally:
+        ffi.wasm_importtype_vec_delete(ctypes.byref(vector))
+
+
+def _text(name: Any) -> str:
+    size = name.contents.size
+    return ctypes.string_at(name.contents.data, size).decode("utf-8") if size else ""

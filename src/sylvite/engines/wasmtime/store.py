@@ -1,0 +1,407 @@
+"""Stores and instances of the wasmtime engine."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...errors import (
+    ClosedError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    LinkError,
+    OutOfMemoryError,
+)
+from ..base import PAGE_BYTES, CompiledModule, Extern, HostFunction, Limits, ValueType
+from . import native
+from .deadlines import CallState
+from .externs import WasmtimeGlobal, WasmtimeTable, from_native_extern, to_native_extern
+from .functions import WasmtimeFunction
+from .memories import ADDRESS_SPACE_PAGES, SharedMemory, WasmtimeMemory, Window
+from .native import ffi, wasmtime
+
+if TYPE_CHECKING:
+    from .engine import WasmtimeEngine
+
+__all__ = ["WasmtimeInstance", "WasmtimeStore"]
+
+# A funcref entry takes 8 bytes; this bounds what a guest can take with table.grow.
+TABLE_ENTRY_LIMIT = 1 << 20
+STOPPED = b"stopped by the host"
+NEVER = (1 << 63) - 1
+
+
+class _Hold:
+    """One `WasmtimeStore.retain`, undone when it is collected."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: WasmtimeStore) -> None:
+        store.retain()
+        self._store = store
+
+    def __del__(self) -> None:
+        self._store.release()
+
+
+class WasmtimeInstance:
+    """An instantiated module. Instances live as long as their store."""
+
+    __slots__ = ("_exports", "_native", "_store")
+
+    def __init__(self, store: WasmtimeStore, instance: Any, exports: dict[str, Extern]) -> None:
+        self._store = store
+        self._native = instance
+        self._exports = MappingProxyType(exports)
+
+    @property
+    def exports(self) -> Mapping[str, Extern]:
+        """Exports by name."""
+        return self._exports
+
+
+class WasmtimeStore:
+    """Owns memories, tables, globals, functions and instances; see `sylvite.engines.base.Store`.
+
+    One thread at a time may use a store; a second one that comes while a call runs is refused. The
+    native store goes when it is closed, or collected, and no view of a memory of it is left.
+    """
+
+    def __init__(self, engine: WasmtimeEngine, limits: Limits) -> None:
+        if limits.stack_bytes is not None and limits.stack_bytes != engine.stack_bytes:
+            raise InvalidArgumentError(
+                f"wasmtime fixes the stack when the engine is made ({engine.stack_bytes} bytes here); "
+                f"pass stack_bytes={limits.stack_bytes} to engines.create"
+            )
+        self._engine = engine
+        self._limits = limits
+        self.state = CallState(limits.deadline_ns)
+        native_store = wasmtime.Store(engine.native)
+        self._context = native_store._context()
+        self.context_address = native.address_of(self._context)
+        # Emptied by whoever deletes the native store, so that it happens once.
+        self._native: list[Any] = [native_store]
+        self._retained: collections.deque[None] = collections.deque()
+        self._closed = False
+        self._thunks: list[Any] = []
+        self._windows: dict[int, Window] = {}
+        self.watchdog = engine.watchdog
+        memory_bytes = -1 if limits.memory_bytes is None else limits.memory_bytes
+        native_store.set_limits(
+            memory_size=memory_bytes, table_elements=TABLE_ENTRY_LIMIT, instances=NEVER, tables=NEVER
+        )
+        if engine.interruptible:
+            self._arm_epoch(native_store)
+        engine.adopt(self)
+
+    def _arm_epoch(self, native_store: Any) -> None:
+        state = self.state
+
+        @native.EpochCallback  # type: ignore[untyped-decorator]
+        def go_on(_context: int, _data: int, delta: Any, kind: Any) -> int:
+            delta[0] = 1
+            kind[0] = native.EPOCH_CONTINUE
+            if state.must_stop:
+                return native.address_of(ffi.wasmtime_error_new(STOPPED)) or 0
+            return 0
+
+        self._thunks.append(go_on)
+        native.set_epoch_callback(native.address_of(native_store.ptr()), go_on, None, None)
+        ffi.wasmtime_context_set_epoch_deadline(self._context, 1)
+
+    @property
+    def engine(self) -> WasmtimeEngine:
+        """The engine that made it."""
+        return self._engine
+
+    @property
+    def limits(self) -> Limits:
+        """The limits it was made with."""
+        return self._limits
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def context(self) -> Any:
+        """The native context, for one operation by this thread.
+
+        Raises:
+            ClosedError: the store is closed.
+            InvalidArgumentError: another thread's call runs in the store.
+        """
+        if self._closed:
+            raise ClosedError("the store is closed")
+        if self.state.depth and self.state.thread != threading.get_ident():
+            raise InvalidArgumentError("a store is used by one thread at a time; a call of another one runs")
+        return self._context
+
+    @property
+    def shared_context(self) -> Any:
+        """The native context, for what is harmless while another thread's call runs.
+
+        Raises:
+            ClosedError: the store is closed.
+        """
+        if self._closed:
+            raise ClosedError("the store is closed")
+        return self._context
+
+    def window(self, base_address: int) -> Window:
+        """The window over the memory at a host address; its slices hold the native store open.
+
+        Raises:
+            ClosedError: the store is closed.
+        """
+        if self._closed:
+            raise ClosedError("the store is closed")
+        window = self._windows.get(base_address)
+        if window is None:
+            window = self._windows.setdefault(base_address, Window(base_address, _Hold(self)))
+        return window
+
+    def create_memory(
+        self, *, minimum_pages: int, maximum_pages: int | None = None, shared: bool = False
+    ) -> WasmtimeMemory | SharedMemory:
+        """A linear memory. A shared one belongs to the engine and can be imported by all its stores.
+
+        Raises:
+            InvalidArgumentError: sizes out of range, or a shared memory without a maximum.
+            OutOfMemoryError: the cap or the machine does not allow ``minimum_pages``.
+        """
+        most = ADDRESS_SPACE_PAGES if maximum_pages is None else maximum_pages
+        if not 0 <= minimum_pages <= most <= ADDRESS_SPACE_PAGES:
+            raise InvalidArgumentError(
+                f"memory of {minimum_pages} to {maximum_pages} pages: need 0 <= minimum <= maximum "
+                f"<= {ADDRESS_SPACE_PAGES}"
+            )
+        cap = self._limits.memory_bytes
+        if cap is not None and minimum_pages * PAGE_BYTES > cap:
+            raise OutOfMemoryError(
+                f"a memory of {minimum_pages * PAGE_BYTES} bytes exceeds the cap of {cap} bytes",
+                requested_bytes=minimum_pages * PAGE_BYTES,
+                limit_bytes=cap,
+            )
+        if not shared:
+            return WasmtimeMemory.create(self, minimum_pages, maximum_pages)
+        if maximum_pages is None:
+            raise InvalidArgumentError("a shared memory needs maximum_pages")
+        if cap is not None:
+            maximum_pages = min(maximum_pages, cap // PAGE_BYTES)
+        return SharedMemory.create(self._engine, minimum_pages, maximum_pages)
+
+    def create_table(self, *, minimum: int, maximum: int | None = None) -> WasmtimeTable:
+        """A table of ``minimum`` null function references.
+
+        Raises:
+            InvalidArgumentError: sizes out of range.
+        """
+        most = TABLE_ENTRY_LIMIT if maximum is None else maximum
+        if not 0 <= minimum <= min(most, TABLE_ENTRY_LIMIT):
+            raise InvalidArgumentError(f"table of {minimum} to {maximum} entries")
+        return WasmtimeTable.create(self, minimum, maximum)
+
+    def create_global(self, value_type: ValueType, value: int | float, *, mutable: bool) -> WasmtimeGlobal:
+        """A global of a numeric type."""
+        return WasmtimeGlobal.create(self, value_type, value, mutable=mutable)
+
+    def create_function(
+        self,
+        parameter_types: Sequence[ValueType],
+        result_types: Sequence[ValueType],
+        function: HostFunction,
+        *,
+        name: str = "",
+    ) -> WasmtimeFunction:
+        """A host function of numeric types. A call of it from the guest costs 10 to 50 us.
+
+        Raises:
+            InvalidArgumentError: a type is not numeric.
+        """
+        return WasmtimeFunction.create(
+            self, tuple(parameter_types), tuple(result_types), function, self._thunks, name=name
+        )
+
+    def instantiate(
+        self, module: CompiledModule, imports: Mapping[tuple[str, str], Extern]
+    ) -> WasmtimeInstance:
+        """Instantiate ``module`` and run its start function; see the protocol."""
+        native_module = self._engine.native_module(module)
+        wanted = module.import_names
+        missing = sorted({f"{space}.{name}" for space, name in wanted if (space, name) not in imports})
+        if missing:
+            raise LinkError(
+                f"module {module.name} imports what nobody provides: {', '.join(missing)}",
+                module=module.name,
+                symbols=missing,
+            )
+        context = self.context
+        externs = (ffi.wasmtime_extern_t * len(wanted))()
+        for index, key in enumerate(wanted):
+            externs[index] = to_native_extern(self, imports[key])
+        instance = ffi.wasmtime_instance_t()
+        trap = ctypes.POINTER(ffi.wasm_trap_t)()
+        self.enter()
+        try:
+            error = ffi.wasmtime_instance_new(
+                context, native_module, externs, len(wanted), ctypes.byref(instance), ctypes.byref(trap)
+            )
+        finally:
+            self.leave()
+        if error or trap:
+            self._fail_instantiation(module.name, native.address_of(error), native.address_of(trap))
+        return WasmtimeInstance(self, instance, self._exports_of(instance))
+
+    def set_deadline(self, deadline_ns: int | None) -> None:
+        """Longest time each following call may run, in nanoseconds; ``None`` for no limit.
+
+        Raises:
+            InvalidArgumentError: not positive, or the engine was made without interruption.
+        """
+        if deadline_ns is not None:
+            if deadline_ns <= 0:
+                raise InvalidArgumentError(f"deadline_ns must be positive, got {deadline_ns}")
+            self._engine.require_interruption()
+        self.state.deadline_ns = deadline_ns
+
+    def interrupt(self) -> None:
+        """Stop the call that runs in this store, from any thread. Without one nothing happens.
+
+        Raises:
+            InvalidArgumentError: the engine was made without interruption.
+        """
+        self._engine.require_interruption()
+        self.state.interrupted = True
+        self._engine.raise_epoch()
+
+    def retain(self) -> None:
+        """Hold the native store open beyond `close`.
+
+        Raises:
+            ClosedError: the store is closed and its native part is gone.
+        """
+        # First held, then looked: a close() in between either sees the hold or is seen here.
+        self._retained.append(None)
+        if not self._native:
+            self._retained.pop()
+            raise ClosedError("the store is closed")
+
+    def release(self) -> None:
+        """Undo one `retain`; safe in finalizers."""
+        self._retained.pop()
+        if self._closed and not self._retained:
+            self._delete()
+
+    def close(self) -> None:
+        """Close it. The native store goes now, or with the last view of its memories. Idempotent.
+
+        Raises:
+            InvalidArgumentError: a call runs in the store.
+        """
+        if self._closed:
+            return
+        if self.state.depth:
+            raise InvalidArgumentError("a store cannot be closed while a call runs in it")
+        self._closed = True
+        self._windows.clear()
+        if not self._retained:
+            self._delete()
+
+    def _delete(self) -> None:
+        try:
+            native_store = self._native.pop()
+        except IndexError:
+            return
+        native_store.close()
+        self._thunks.clear()
+
+    def __enter__(self) -> WasmtimeStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Entering and leaving wasm. RawCall does the same inline, because a method call is not free there.
+
+    def enter(self) -> None:
+        """Note that a call begins.
+
+        Raises:
+            InvalidArgumentError: a call of another thread runs in the store.
+        """
+        state = self.state
+        if state.depth:
+            if state.thread != threading.get_ident():
+                raise InvalidArgumentError("a store is used by one thread at a time; a call of another runs")
+        else:
+            state.thread = threading.get_ident()
+            state.interrupted = False
+            if state.deadline_ns is not None:
+                expires_ns = time.monotonic_ns() + state.deadline_ns
+                state.expires_ns = expires_ns
+                self.watchdog.arm(expires_ns)
+        state.depth += 1
+
+    def leave(self) -> None:
+        """Note that a call ended."""
+        state = self.state
+        state.depth -= 1
+        if not state.depth:
+            state.expires_ns = None
+
+    def fail(self, error_address: int | None, trap_address: int | None) -> NoReturn:
+        """Raise what a failed call means."""
+        self._raise(native.take_failure(error_address, trap_address))
+
+    def _raise(self, failure: native.Failure) -> NoReturn:
+        state = self.state
+        pending = state.pending
+        if pending is not None:
+            state.pending = None
+            raise pending
+        if _was_stopped(failure):
+            place = f" in {' < '.join(failure.frames[:4])}" if failure.frames else ""
+            if state.interrupted:
+                raise DeadlineExceededError(f"the guest was interrupted{place}")
+            milliseconds = (state.deadline_ns or 0) / 1e6
+            raise DeadlineExceededError(f"the guest ran longer than {milliseconds:g} ms{place}")
+        raise native.trap_error(failure)
+
+    def _fail_instantiation(self, name: str, error_address: int | None, trap_address: int | None) -> NoReturn:
+        failure = native.take_failure(error_address, trap_address)
+        if failure.code is not None or failure.frames or self.state.pending or _was_stopped(failure):
+            self._raise(failure)
+        raise native.instantiate_error(failure.message, name=name)
+
+    def _exports_of(self, instance: Any) -> dict[str, Extern]:
+        exports: dict[str, Extern] = {}
+        item = ffi.wasmtime_extern_t()
+        name = ctypes.POINTER(ctypes.c_char)()
+        length = ctypes.c_size_t()
+        while ffi.wasmtime_instance_export_nth(
+            self._context,
+            ctypes.byref(instance),
+            len(exports),
+            ctypes.byref(name),
+            ctypes.byref(length),
+            ctypes.byref(item),
+        ):
+            text = ctypes.string_at(name, length.value).decode("utf-8")
+            exports[text] = from_native_extern(self, item)
+        return exports
+
+
+def _was_stopped(failure: native.Failure) -> bool:
+    return failure.code is None and STOPPED.decode() in failure.message
