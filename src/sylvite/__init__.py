@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
         module = importlib.import_module(_LAZY[name])
     except KeyError:
         raise AttributeError(f"module 'sylvite' has no attribute {name!r}") from None
-    if f"sylvite.{name}" == module.__name__ and name != "compile":
+    if f"sylvite.{name}" == module.__name__:
         return module
     return getattr(module, name)
 

@@ -13,6 +13,10 @@ _CRASH = re.compile(
     r"PLEASE submit a bug report|Please report issues to|Stack dump:|LLVM ERROR: (?P<text>.*)"
 )
 _NOISE = re.compile(r"\s*#|Please report|PLEASE submit|Stack dump")
+_LOCATION = re.compile(r'^(?:<unknown>:\d+: )?loc\("?(.*?)"?\)$')
+_ILLEGAL = re.compile(
+    r"failed to legalize operation 'torch\.operator'.*?(?=\{name = \"onnx)\{name = \"(onnx\.\w+)\"\}>?(.*)"
+)
 _LINE_LIMIT = 300
 _ERROR_LIMIT = 3
 
@@ -24,7 +28,8 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            r"failed to legalize operation 'torch\.(?:operator|constant)|unregistered operation|onnx\.\w+"
+            r"failed to legalize operation 'torch\.(?:operator|constant)|unregistered operation"
+            r"|no lowering for onnx"
         ),
         "the compiler has no lowering for this operator or this use of it; natively it fails the same way. "
         "A newer operator set (opset=17, --opset 17) or an equivalent graph may help",
@@ -79,8 +84,9 @@ def _causes(output: str) -> list[str]:
         match = _ERROR.match(line)
         if match is None:
             continue
-        place = match["place"].strip().removeprefix("loc(").removesuffix(")").strip('"')
-        text = f"{place}: {match['text']}" if place else match["text"]
+        place = _LOCATION.sub(r"\1", match["place"].strip())
+        text = _ILLEGAL.sub(r"no lowering for \1: \2", match["text"])
+        text = f"{place}: {text}" if place else text
         found[text if len(text) <= _LINE_LIMIT else text[: _LINE_LIMIT - 1] + "…"] = None
         if len(found) == _ERROR_LIMIT:
             break

@@ -29,6 +29,9 @@ __all__ = ["compile", "symbolic_dims"]
 _FORMAT = 1
 """Raised when the same source and options give another result because of a change in Sylvite."""
 
+LOWEST_SURE_OPSET = 17
+"""Operators of sets below this one are lowered in part only by the compiler's ONNX front end."""
+
 _MODULE = "module.vmfb"
 _FRONT_END = "the ONNX front end"
 _uncached_directories: list[tempfile.TemporaryDirectory[str]] = []
@@ -148,7 +151,7 @@ class _Job:
     _phase: tuple[Phase, float] | None = None
 
     def run(self) -> Artifact:
-        import_key = self._import_key() if self.source.kind == "onnx" else ""
+        import_key = self._import_key(self.options) if self.source.kind == "onnx" else ""
         key = digest_json(
             {
                 "format": _FORMAT,
@@ -159,20 +162,20 @@ class _Job:
             }
         )
         entry, cached = Cache(self.root, "modules").get_or_build(
-            key, lambda workspace: self._build(workspace, key, import_key)
+            key, lambda workspace: self._build(workspace, key)
         )
         self._enter(Phase.DONE, cached=cached)
         return self._artifact(entry, key, cached)
 
-    def _import_key(self) -> str:
+    def _import_key(self, options: CompileOptions) -> str:
         return digest_json(
             {
                 "format": _FORMAT,
                 "source": self.source.digest,
-                "options": self.options.front_end(),
+                "options": options.front_end(),
                 "compiler": self.tools.version,
                 "onnx": toolchain.package_version("onnx"),
-                "onnxslim": toolchain.package_version("onnxslim") if self.options.simplify else "",
+                "onnxslim": toolchain.package_version("onnxslim") if options.simplify else "",
             }
         )
 
@@ -190,24 +193,17 @@ class _Job:
         directory.mkdir(parents=True, exist_ok=True)
         return directory / f"{key[:24]}.log"
 
-    def _build(self, workspace: Path, key: str, import_key: str) -> Mapping[str, Any]:
+    def _build(self, workspace: Path, key: str) -> Mapping[str, Any]:
         """Compile in ``workspace``; leave the module and the parameters there."""
         log_path = self._log_path(key)
         log_path.write_bytes(b"")
-        imported: dict[str, Any] = {"notes": [], "symbolic": [], "function": None}
         if self.source.kind == "onnx":
-            entry, _ = Cache(self.root, "imports").get_or_build(
-                import_key, lambda directory: self._import(directory, log_path)
-            )
-            imported = read_manifest(entry)
-            input_path = entry / frontend.MODULE_FILE
-            if (entry / frontend.PARAMETERS_FILE).exists():
-                _link_or_copy(entry / frontend.PARAMETERS_FILE, workspace / frontend.PARAMETERS_FILE)
+            imported = self._build_onnx(workspace, log_path)
         else:
+            imported = {"notes": [], "function": None}
             # A relative name, because it ends up in source locations inside the module.
-            input_path = Path("model.mlir")
-            self.source.write_to(workspace / input_path)
-        self._compile(workspace, input_path, log_path, imported["symbolic"])
+            self.source.write_to(workspace / "model.mlir")
+            self._compile(workspace, Path("model.mlir"), log_path, ())
         keep = {_MODULE, frontend.PARAMETERS_FILE}
         for file in workspace.iterdir():
             if file.name not in keep:
@@ -219,14 +215,50 @@ class _Job:
             "log": log_path.name,
         }
 
-    def _import(self, directory: Path, log_path: Path) -> Mapping[str, Any]:
+    def _build_onnx(self, workspace: Path, log_path: Path) -> Mapping[str, Any]:
+        """Compile an ONNX model; one of an old operator set is raised and tried again when it fails."""
+        entry = self._imported(self.options, log_path)
+        imported = read_manifest(entry)
+        try:
+            self._compile_imported(workspace, entry, log_path, imported["symbolic"])
+        except CompileError as first:
+            if self.options.opset is not None or imported["opset"] >= LOWEST_SURE_OPSET:
+                raise
+            raised = dataclasses.replace(self.options, opset=LOWEST_SURE_OPSET)
+            try:
+                entry = self._imported(raised, log_path)
+                self._compile_imported(workspace, entry, log_path, imported["symbolic"])
+            except CompileError:
+                raise first from None
+            note = (
+                f"raised from operator set {imported['opset']} to {LOWEST_SURE_OPSET}, as it did not compile"
+            )
+            again = read_manifest(entry)
+            return {**again, "notes": [*again["notes"], note]}
+        return imported
+
+    def _imported(self, options: CompileOptions, log_path: Path) -> Path:
+        """The cache entry of the front end's result."""
+        entry, _ = Cache(self.root, "imports").get_or_build(
+            self._import_key(options), lambda directory: self._import(options, directory, log_path)
+        )
+        return entry
+
+    def _compile_imported(
+        self, workspace: Path, entry: Path, log_path: Path, symbolic: Sequence[str]
+    ) -> None:
+        self._compile(workspace, entry / frontend.MODULE_FILE, log_path, symbolic)
+        if (entry / frontend.PARAMETERS_FILE).exists():
+            _link_or_copy(entry / frontend.PARAMETERS_FILE, workspace / frontend.PARAMETERS_FILE)
+
+    def _import(self, options: CompileOptions, directory: Path, log_path: Path) -> Mapping[str, Any]:
         """Run the ONNX front end in ``directory``."""
         path = self.source.path
         if path is None:
             path = directory / "source.onnx"
             self.source.write_to(path)
         request = {
-            **self.options.front_end(),
+            **options.front_end(),
             "path": str(path),
             "data_directory": str(self.source.data_directory),
             "name": self.source.name,

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
+from ..vm.parameters import write_archive
 from . import onnx_graph
 from .artifact import SIGNATURE_ATTRIBUTE, FunctionSpec
-from .irpa import ParameterEntry, write_archive
 from .options import PARAMETER_SCOPE
 from .progress import Phase
 
@@ -224,17 +224,11 @@ def _attach_signature(ir: Any, module: Any, function: FunctionSpec) -> None:
 
 
 def _write_parameters(importer: Any, path: Path, data_directory: Path) -> None:
-    onnx = onnx_graph.require_onnx()
-
-    def entry(initializer_name: str, symbol: str) -> ParameterEntry:
-        tensor = importer._gi.initializer_map[initializer_name]
-
-        def load() -> bytes:
-            return bytes(onnx.numpy_helper.to_array(tensor, base_dir=str(data_directory)).tobytes())
-
-        return ParameterEntry(name=symbol, byte_length=onnx_graph.tensor_bytes(tensor), load=load)
-
-    write_archive(path, [entry(name, symbol) for name, symbol in importer.globals])
+    """Write the initializers that the importer left out, by the keys it gave them."""
+    tensors = importer._gi.initializer_map
+    write_archive(
+        path, {key: onnx_graph.tensor_array(tensors[name], data_directory) for name, key in importer.globals}
+    )
 
 
 def describe_error(error: errors.SylviteError) -> dict[str, Any]:

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import FormatError, InvalidArgumentError, UnavailableError, UnsupportedFeatureError
+from ..vm.parameters import resolve_parameter_path
 from .artifact import ArgumentSpec, FunctionSpec
 
 __all__ = [
@@ -21,6 +24,8 @@ __all__ = [
     "load_model",
     "require_onnx",
     "symbolic_dims",
+    "tensor_array",
+    "tensor_bytes",
 ]
 
 LARGE_MODEL_BYTES = 1 << 30
@@ -138,13 +143,34 @@ def tensor_bytes(tensor: Any) -> int:
     return int(count * itemsize)
 
 
+def tensor_array(tensor: Any, data_directory: Path) -> Any:
+    """The content of a TensorProto as a numpy array; external data is mapped, not read.
+
+    Raises:
+        FormatError: external data that is not there, or a path that leaves the model's directory.
+    """
+    onnx = require_onnx()
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return onnx.numpy_helper.to_array(tensor)
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    path = resolve_parameter_path(data_directory, entries.get("location", ""))
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    try:
+        offset = int(entries.get("offset", 0))
+        return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=tuple(tensor.dims))
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            f"external data of {tensor.name!r} cannot be mapped: {error}", where=path.name
+        ) from error
+
+
 def symbolic_dims(model: Any) -> list[SymbolicDim]:
     """Every axis of the inputs without a fixed extent, in order."""
     found = []
     for value in graph_inputs(model):
         for axis, dim in enumerate(_dims(value)):
             if not dim.HasField("dim_value") or dim.dim_value < 0:
-                name = dim.dim_param or f"{value.name}.{axis}"
+                name = _symbol(dim) or f"{value.name}.{axis}"
                 found.append(SymbolicDim(name=name, input=value.name, axis=axis))
     return found
 
@@ -164,7 +190,7 @@ def fix_dims(model: Any, dims: Mapping[str, int]) -> None:
     # A symbol means one extent wherever it stands; values of shapes that were inferred from it are stale.
     for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
         for axis, dim in enumerate(_dims(value)):
-            extent = dims.get(f"{value.name}.{axis}", dims.get(dim.dim_param) if dim.dim_param else None)
+            extent = dims.get(f"{value.name}.{axis}", dims.get(_symbol(dim)))
             if extent is not None and (not dim.HasField("dim_value") or dim.dim_value < 0):
                 dim.dim_value = extent
     if dims:
@@ -185,6 +211,12 @@ def _forget_inferred_shapes(model: Any, input_symbols: set[str]) -> None:
 def _dims(value: Any) -> Iterator[Any]:
     tensor = value.type.tensor_type
     return iter(tensor.shape.dim)
+
+
+def _symbol(dim: Any) -> str:
+    """The symbol of a dim; exporters write a question mark for "unknown", which is no symbol."""
+    symbol = str(dim.dim_param)
+    return "" if symbol == "?" else symbol
 
 
 def function_spec(model: Any, name: str) -> FunctionSpec:
@@ -226,6 +258,6 @@ def _shape(value: Any) -> tuple[int | str, ...] | None:
     return tuple(
         dim.dim_value
         if dim.HasField("dim_value") and dim.dim_value >= 0
-        else dim.dim_param or f"{value.name}.{axis}"
+        else _symbol(dim) or f"{value.name}.{axis}"
         for axis, dim in enumerate(_dims(value))
     )
