@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ClosedError, InvalidArgumentError
 from ..base import HostFunction, ValueType
 from . import native
+from .native import ffi
 
 if TYPE_CHECKING:
     from .deadlines import CallState
@@ -234,6 +235,11 @@ def _slot_type(value_type: ValueType) -> Any:
 
 
 def checked_number(value_type: ValueType, value: int | float) -> int | float:
+    """``value`` as a number of a type; integers may be given signed or unsigned.
+
+    Raises:
+        InvalidArgumentError: not a number of that type.
+    """
     if value_type in (ValueType.F32, ValueType.F64):
         if not isinstance(value, (int, float)):
             raise InvalidArgumentError(f"expected a number for {value_type.name}, got {value!r}")

@@ -37,6 +37,7 @@ class Window:
         self._view = memoryview(array).cast("B")
 
     def slice(self, address: int, byte_length: int) -> memoryview:
+        """A view of a range, which must be inside the memory."""
         return self._view[address : address + byte_length]
 
 
