@@ -192,7 +192,7 @@ class _FunctionVerifier:
         """The types of the ``operand_count`` operands of a call, spans repeated as ``segments`` says."""
         arguments = signature.arguments
         if segments is None:
-            if signature.is_variadic:
+            if len(arguments) <= operand_count and signature.is_variadic:
                 raise self.error("callee takes variadic arguments")
             return [argument for argument in arguments if not isinstance(argument, Span)]
         if len(segments) != len(arguments):
