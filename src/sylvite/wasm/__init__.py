@@ -8,7 +8,7 @@ True
 
 from __future__ import annotations
 
-from . import dylink, instructions, names, producers, target_features
+from . import dylink, features, instructions, names, producers, rewrite, target_features
 from .assembler import ModuleBuilder, constant, expression
 from .decoder import decode
 from .encoder import encode
@@ -38,6 +38,7 @@ from .types import (
     TagType,
     ValueType,
 )
+from .validator import validate
 
 __all__ = [
     "PAGE_BYTES",
@@ -69,9 +70,12 @@ __all__ = [
     "dylink",
     "encode",
     "expression",
+    "features",
     "instructions",
     "names",
     "producers",
+    "rewrite",
     "target_features",
+    "validate",
     "vector",
 ]

@@ -62,6 +62,7 @@ class DylinkInfo:
         export_info: flags of exports by name.
         imports: flags of imports.
         runtime_path: folders to look for needed modules in.
+        unknown: other subsections by number, kept as they are.
     """
 
     memory_size: int = 0
@@ -72,6 +73,7 @@ class DylinkInfo:
     export_info: Mapping[str, SymbolFlags] = dataclasses.field(default_factory=dict)
     imports: tuple[DylinkImport, ...] = ()
     runtime_path: tuple[str, ...] = ()
+    unknown: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def import_info(self) -> dict[str, SymbolFlags]:
@@ -125,7 +127,7 @@ _SUBSECTIONS: dict[_Subsection, Callable[[Reader], dict[str, object]]] = {
 
 
 def read(module: Module) -> DylinkInfo | None:
-    """The module's ``dylink.0`` section; None when it has none. Unknown subsections are skipped, as the
+    """The module's ``dylink.0`` section; None when it has none. Unknown subsections are accepted, as the
     convention asks.
 
     Raises:
@@ -138,18 +140,21 @@ def read(module: Module) -> DylinkInfo | None:
     if custom.after is not SectionId.CUSTOM:
         raise reader.error("section does not stand before all others")
     fields: dict[str, object] = {}
+    unknown: list[tuple[int, bytes]] = []
     known = {int(member): member for member in _Subsection}
     while reader.remaining:
         number = reader.u8()
         contents = reader.nested(reader.u32())
         subsection = known.get(number)
-        if subsection is not None:
+        if subsection is None:
+            unknown.append((number, contents.data))
+        else:
             fields.update(_SUBSECTIONS[subsection](contents))
             contents.finish()
-    return DylinkInfo(**fields)  # type: ignore[arg-type]
+    return DylinkInfo(**fields, unknown=tuple(unknown))  # type: ignore[arg-type]
 
 
-def _subsection(number: _Subsection, contents: bytes) -> bytes:
+def _subsection(number: int, contents: bytes) -> bytes:
     return bytes((number,)) + encode_unsigned(len(contents)) + contents
 
 
@@ -174,4 +179,5 @@ def section(info: DylinkInfo) -> CustomSection:
     for number, items in vectors.items():
         if items:
             data += _subsection(number, _vector(items))
+    data += b"".join(_subsection(number, contents) for number, contents in info.unknown)
     return CustomSection(name=SECTION_NAME, data=data, after=SectionId.CUSTOM)

@@ -7,7 +7,14 @@ feature scan, docs and tests are driven by it.
 
 from __future__ import annotations
 
-from .codec import Instruction, decode_body, decode_expression, encode_body, encode_instruction
+from .codec import (
+    Instruction,
+    decode_body,
+    decode_expression,
+    decode_instruction,
+    encode_body,
+    encode_instruction,
+)
 from .immediates import KINDS, Catch, ImmediateKind, MemoryArgument
 from .table import INSTRUCTIONS, InstructionInfo, Operand, Signature
 
@@ -23,6 +30,7 @@ __all__ = [
     "Signature",
     "decode_body",
     "decode_expression",
+    "decode_instruction",
     "encode_body",
     "encode_instruction",
 ]

@@ -10,7 +10,14 @@ from ..leb import MalformedError, read_unsigned
 from .immediates import KINDS
 from .table import INSTRUCTIONS, OPCODES, PREFIXES, InstructionInfo
 
-__all__ = ["Instruction", "decode_body", "decode_expression", "encode_body", "encode_instruction"]
+__all__ = [
+    "Instruction",
+    "decode_body",
+    "decode_expression",
+    "decode_instruction",
+    "encode_body",
+    "encode_instruction",
+]
 
 
 # A named tuple, not a dataclass: bodies hold millions of these and it is built three times faster.
@@ -99,6 +106,32 @@ def _leave(name: str, position: int, open_blocks: list[str]) -> None:
         open_blocks[-1] = "else"
     else:
         raise MalformedError("else without if", position)
+
+
+def decode_instruction(
+    data: bytes, position: int, *, base: int = 0, where: str = "function body"
+) -> tuple[Instruction, int]:
+    """Decode one instruction without regard to nesting; return it and the position after it.
+
+    Raises:
+        FormatError, UnsupportedFeatureError
+    """
+    start = position
+    try:
+        row = _PLAIN[data[position]]
+        if row is None:
+            row, position = _find_row(data, position)
+        else:
+            position += 1
+        values = []
+        for reader in row.readers:
+            value, position = reader(data, position)
+            values.append(value)
+    except MalformedError as error:
+        raise error.translate(base=base, where=where) from None
+    except IndexError:
+        raise FormatError("unexpected end", offset=base + len(data), where=where) from None
+    return Instruction(row.name, tuple(values), start), position
 
 
 def _decode(data: bytes, position: int) -> tuple[list[Instruction], int]:
