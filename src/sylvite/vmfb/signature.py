@@ -118,18 +118,20 @@ def _agree(declared: tuple[Argument, ...], actual: tuple[Argument, ...]) -> bool
     )
 
 
-_DECLARATION_PATTERN = re.compile(r"(?:sync|async) func @.*?\((?P<inputs>.*)\) -> \((?P<outputs>.*)\)", re.S)
+# Declarations come from the file: everything here takes time linear in their length.
 _SCALAR_PATTERN = re.compile(r"index|[su]?i\d+|bf16|tf32|f\d+\w*")
-_TENSOR_PATTERN = re.compile(r"tensor<(?P<shape>(?:(?:\d+|\?)x)*)(?P<element>[^,]+?)(?:, .*)?>", re.S)
+_DIMENSIONS_PATTERN = re.compile(r"(?:(?:\d{1,19}|\?)x)*")
 
 
 def _parse_declaration(text: str) -> tuple[tuple[Argument, ...], tuple[Argument, ...]] | None:
-    match = _DECLARATION_PATTERN.fullmatch(text)
-    if match is None:
+    model, function, body = text.partition(" func @")
+    inputs, arrow, outputs = body.partition("(")[2].rpartition(") -> (")
+    if model not in ("sync", "async") or not function or not arrow or not outputs.endswith(")"):
         return None
-    inputs = _parse_arguments(match["inputs"])
-    outputs = _parse_arguments(match["outputs"])
-    return None if inputs is None or outputs is None else (inputs, outputs)
+    declared_inputs, declared_outputs = _parse_arguments(inputs), _parse_arguments(outputs[:-1])
+    if declared_inputs is None or declared_outputs is None:
+        return None
+    return declared_inputs, declared_outputs
 
 
 def _parse_arguments(text: str) -> tuple[Argument, ...] | None:
@@ -145,16 +147,18 @@ def _parse_arguments(text: str) -> tuple[Argument, ...] | None:
 def _argument(name: str, type_name: str) -> Argument:
     if _SCALAR_PATTERN.fullmatch(type_name):
         return _scalar(name, type_name)
-    match = _TENSOR_PATTERN.fullmatch(type_name)
-    if match is None:
+    if not (type_name.startswith("tensor<") and type_name.endswith(">")):
         return Argument(name=name, kind=ArgumentKind.REFERENCE, type=type_name)
-    dimensions = match["shape"].split("x")[:-1]
+    body = type_name[len("tensor<") : -1].partition(", ")[0]
+    match = _DIMENSIONS_PATTERN.match(body)
+    end = match.end() if match else 0
+    dimensions = body[:end].split("x")[:-1]
     return Argument(
         name=name,
         kind=ArgumentKind.TENSOR,
         type=type_name,
         shape=tuple(None if dimension == "?" else int(dimension) for dimension in dimensions),
-        element_type=match["element"],
+        element_type=body[end:],
     )
 
 
