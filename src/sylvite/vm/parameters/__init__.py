@@ -12,6 +12,7 @@ from .index import FileRange, ParameterEntry, ParameterIndex, Splat
 from .irpa import build_archive, read_archive, write_archive
 from .open import FORMATS, open_parameters, read_parameters
 from .paths import parse_parameter_flag, resolve_parameter_path
+from .provider import ParameterProvider, index_arrays, open_providers
 
 __all__ = [
     "FORMATS",
@@ -19,9 +20,12 @@ __all__ = [
     "ParameterEntry",
     "ParameterFile",
     "ParameterIndex",
+    "ParameterProvider",
     "Splat",
     "build_archive",
+    "index_arrays",
     "open_parameters",
+    "open_providers",
     "parse_parameter_flag",
     "read_archive",
     "read_parameters",

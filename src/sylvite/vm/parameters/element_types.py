@@ -109,5 +109,7 @@ GGML_TYPES: dict[int, ParameterType] = {
     34: _block("tq1_0", 256, 54),
     35: _block("tq2_0", 256, 66),
     39: _block("mxfp4", 32, 17),
+    40: _block("nvfp4", 64, 36),
+    41: _block("q1_0", 128, 18),
 }
 """By the number of a GGUF tensor record. Numbers that were given up (4, 5, 31-33, 36-38) are unknown."""

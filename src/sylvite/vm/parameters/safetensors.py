@@ -89,9 +89,6 @@ def _integers(header: _Header, name: str, record: dict[str, Any], field: str) ->
 def _read_tensor(header: _Header, name: str, record: Any) -> _Tensor:
     if not isinstance(record, dict):
         raise header.fail(name, "the record is not an object")
-    unknown = record.keys() - {"dtype", "shape", "data_offsets"}
-    if unknown:
-        raise header.fail(name, f"unknown fields {sorted(unknown)}")
     dtype = record.get("dtype")
     if not isinstance(dtype, str):
         raise header.fail(name, "dtype is not a string")

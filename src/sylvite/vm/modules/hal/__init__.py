@@ -1,0 +1,46 @@
+"""The ``hal`` module: what compiled programs call to use devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from ....errors import InvalidArgumentError
+from ....hal.device import Device
+from ...native import NativeFunction, NativeModule
+from .state import HalState
+from .table import TABLE, VERSION
+
+__all__ = ["HalModule"]
+
+_FUNCTIONS = {
+    name: NativeFunction(name=name, calling_convention=convention, call=call)
+    for name, convention, call in TABLE
+}
+
+
+class HalModule(NativeModule):
+    """IREE's hardware abstraction layer for programs.
+
+    Args:
+        devices: What the program may use, in the order it sees them; they stay the caller's to close.
+        trace_stream: Where ``buffer_view.trace`` prints; standard error when absent.
+    """
+
+    name = "hal"
+    version = VERSION
+
+    def __init__(self, devices: Sequence[Device], *, trace_stream: TextIO | None = None) -> None:
+        if not devices:
+            raise InvalidArgumentError("the hal module needs at least one device")
+        self.devices = tuple(devices)
+        self._trace_stream = trace_stream
+
+    @property
+    def functions(self) -> Mapping[str, NativeFunction]:
+        """Functions by local name."""
+        return _FUNCTIONS
+
+    def create_state(self) -> HalState:
+        """State of one context."""
+        return HalState(self.devices, self._trace_stream)

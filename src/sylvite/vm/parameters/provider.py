@@ -1,0 +1,110 @@
+"""Providers: the parameters a program finds under one scope."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...errors import InvalidArgumentError
+from ...hal.file import File
+from ...hal.types import MemoryAccess
+from .files import ParameterFile
+from .index import FileRange, ParameterEntry, ParameterIndex
+from .open import open_parameters
+from .paths import parse_parameter_flag
+
+__all__ = ["ParameterProvider", "index_arrays", "open_providers"]
+
+
+class ParameterProvider:
+    """Parameters of one scope. Owns its index.
+
+    Args:
+        scope: The name programs use; ``""`` is the unnamed scope.
+        index: The parameters.
+    """
+
+    def __init__(self, scope: str, index: ParameterIndex) -> None:
+        self.scope = scope
+        self.index = index
+        self._files: dict[ParameterFile, File] = {}
+
+    def resolve(
+        self, key: str, offset: int, byte_length: int, access: MemoryAccess = MemoryAccess.READ
+    ) -> ParameterEntry:
+        """The parameter of that key, after checking that the program may access these bytes of it.
+
+        Raises:
+            NotFoundError: There is none; the message names the scope, the key and the closest keys.
+            InvalidArgumentError: It has another length than the program expects, or cannot be written.
+        """
+        entry = self.index.lookup(key, scope=self.scope)
+        entry.check_span(offset, byte_length)
+        if access & MemoryAccess.WRITE and not self._is_writable(entry):
+            raise InvalidArgumentError(f"parameter {key!r} of scope {self.scope!r} cannot be written")
+        return entry
+
+    @staticmethod
+    def _is_writable(entry: ParameterEntry) -> bool:
+        return isinstance(entry.storage, FileRange) and entry.storage.file.writable
+
+    def file(self, file: ParameterFile) -> File:
+        """The file as queues take it. Nothing is copied."""
+        found = self._files.get(file)
+        if found is None:
+            access = MemoryAccess.READ | (MemoryAccess.WRITE if file.writable else MemoryAccess.NONE)
+            found = File.from_memory(file.data, access=access, name=file.name)
+            self._files[file] = found
+        return found
+
+    def close(self) -> None:
+        """Close the files. Idempotent."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self.index.close()
+
+    def __enter__(self) -> ParameterProvider:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def index_arrays(arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> ParameterIndex:
+    """Index arrays of this process as parameters. Contiguous arrays are not copied; writable ones can be
+    written by the program."""
+    index = ParameterIndex()
+    for key, array in arrays.items():
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        file = ParameterFile(data, name=f"array {key!r}", writable=not data.readonly)
+        index.own(file)
+        storage = FileRange(file=file, offset=0)
+        index.add(ParameterEntry(key=key, byte_length=len(data), storage=storage, shape=array.shape))
+    return index
+
+
+def open_providers(
+    parameters: Iterable[str | os.PathLike[str]], *, writable: bool = False
+) -> list[ParameterProvider]:
+    """Open parameter files given as ``path`` or ``scope=path``. Files of one scope are joined.
+
+    Raises:
+        NotFoundError: A file does not exist.
+        FormatError: A file is malformed, or two files of one scope have a key in common.
+    """
+    providers: dict[str, ParameterProvider] = {}
+    try:
+        for flag in parameters:
+            scope, path = parse_parameter_flag(flag) if isinstance(flag, str) else ("", flag)
+            index = open_parameters(path, writable=writable)
+            provider = providers.setdefault(scope, ParameterProvider(scope, ParameterIndex()))
+            provider.index.merge(index)
+    except BaseException:
+        for provider in providers.values():
+            provider.close()
+        raise
+    return list(providers.values())
