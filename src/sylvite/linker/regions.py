@@ -11,13 +11,13 @@ physical pages of free ranges back to the operating system instead.
 
 from __future__ import annotations
 
-import bisect
 import collections
 import dataclasses
 import threading
 from typing import Protocol
 
 from ..errors import InvalidArgumentError, OutOfMemoryError
+from .ranges import FreeRanges, round_up
 
 __all__ = ["GRANULE_BYTES", "RESERVED_BYTES", "GrowableMemory", "RegionAllocator", "RegionStatistics"]
 
@@ -74,75 +74,6 @@ class RegionStatistics:
     memory_bytes: int
 
 
-class _FreeRanges:
-    """Disjoint, never adjacent free ranges, findable by address and by length."""
-
-    __slots__ = ("_by_length", "_lengths", "_starts")
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._lengths: dict[int, int] = {}
-        self._by_length: list[tuple[int, int]] = []
-
-    def insert(self, start: int, length: int) -> None:
-        """Add a range, merging it with the neighbours it touches."""
-        position = bisect.bisect_left(self._starts, start)
-        if position < len(self._starts) and self._starts[position] == start + length:
-            following = self._starts[position]
-            length += self._remove(position, following)
-        if position > 0:
-            previous = self._starts[position - 1]
-            if previous + self._lengths[previous] == start:
-                length += self._remove(position - 1, previous)
-                start = previous
-                position -= 1
-        self._starts.insert(position, start)
-        self._lengths[start] = length
-        bisect.insort(self._by_length, (length, start))
-
-    def take(self, length: int, alignment: int) -> int | None:
-        """Cut an aligned range of ``length`` bytes out of the shortest free range that holds it."""
-        for index in range(bisect.bisect_left(self._by_length, (length, 0)), len(self._by_length)):
-            available, start = self._by_length[index]
-            address = -(-start // alignment) * alignment
-            if address + length <= start + available:
-                self._remove(bisect.bisect_left(self._starts, start), start)
-                if address > start:
-                    self.insert(start, address - start)
-                if address + length < start + available:
-                    self.insert(address + length, start + available - address - length)
-                return address
-        return None
-
-    def tail(self, end: int) -> int:
-        """Start of the free range that ends at ``end``, or ``end`` when none does."""
-        if self._starts:
-            last = self._starts[-1]
-            if last + self._lengths[last] == end:
-                return last
-        return end
-
-    def items(self) -> list[tuple[int, int]]:
-        """All ranges as ``(start, length)`` by address."""
-        return [(start, self._lengths[start]) for start in self._starts]
-
-    @property
-    def total(self) -> int:
-        """Bytes in all ranges."""
-        return sum(self._lengths.values())
-
-    @property
-    def longest(self) -> int:
-        """Bytes in the longest range."""
-        return self._by_length[-1][0] if self._by_length else 0
-
-    def _remove(self, position: int, start: int) -> int:
-        del self._starts[position]
-        length = self._lengths.pop(start)
-        del self._by_length[bisect.bisect_left(self._by_length, (length, start))]
-        return length
-
-
 class RegionAllocator:
     """Hands out regions of a linear memory.
 
@@ -170,7 +101,7 @@ class RegionAllocator:
 
     def __init__(self, memory: GrowableMemory, *, begin: int = RESERVED_BYTES) -> None:
         self._memory = memory
-        self._free = _FreeRanges()
+        self._free = FreeRanges()
         # address -> (length of the range taken, length asked for)
         self._live: dict[int, tuple[int, int]] = {}
         # Freed but not yet put back: (address, length taken, length asked for).
@@ -180,7 +111,7 @@ class RegionAllocator:
         self._peak_bytes = 0
         self._allocation_count = 0
         self._end = memory.byte_length
-        self._begin = _round_up(max(begin, RESERVED_BYTES), GRANULE_BYTES)
+        self._begin = round_up(max(begin, RESERVED_BYTES), GRANULE_BYTES)
         if self._begin < self._end:
             self._free.insert(self._begin, self._end - self._begin)
 
@@ -203,7 +134,7 @@ class RegionAllocator:
         if alignment <= 0 or alignment & (alignment - 1):
             raise InvalidArgumentError(f"alignment must be a power of two, got {alignment}")
         alignment = max(alignment, GRANULE_BYTES)
-        taken = max(_round_up(byte_length, GRANULE_BYTES), GRANULE_BYTES)
+        taken = max(round_up(byte_length, GRANULE_BYTES), GRANULE_BYTES)
         with self._lock:
             self._drain()
             address = self._free.take(taken, alignment)
@@ -253,6 +184,18 @@ class RegionAllocator:
             raise InvalidArgumentError(f"no region lives at guest address {address:#x}")
         return entry[1]
 
+    def ensure_memory(self, page_count: int) -> None:
+        """Make the memory at least ``page_count`` pages long; what is new becomes free.
+
+        Raises:
+            OutOfMemoryError: the limits or the machine do not allow it.
+        """
+        with self._lock:
+            self._drain()
+            missing = page_count - self._memory.byte_length // PAGE_BYTES
+            if missing > 0:
+                self._extend(missing)
+
     def trim(self) -> int:
         """Give the physical pages of free ranges back to the operating system.
 
@@ -291,7 +234,7 @@ class RegionAllocator:
         # The guest may have grown its memory by itself; those pages are its own, ours start after them.
         self._end = max(self._end, self._memory.byte_length)
         start = max(self._free.tail(self._end), self._begin)
-        last = _round_up(start, alignment) + taken
+        last = round_up(start, alignment) + taken
         maximum_pages = self._memory.maximum_pages
         limit = ADDRESS_SPACE_BYTES if maximum_pages is None else maximum_pages * PAGE_BYTES
         if last > limit:
@@ -315,7 +258,3 @@ class RegionAllocator:
         begin = max(old_end, self._begin)
         if begin < self._end:
             self._free.insert(begin, self._end - begin)
-
-
-def _round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
