@@ -6,6 +6,7 @@ Source: ``iree/hal/allocator.h``.
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
 import threading
 from collections.abc import Mapping
@@ -96,6 +97,8 @@ class Allocator(abc.ABC):
         self.tracer = tracer
         self._accounting = _Accounting()
         self._accounting_lock = threading.Lock()
+        # Storages die in the garbage collector, at any place: also where this lock is held.
+        self._released: collections.deque[tuple[int, str]] = collections.deque()
 
     def allocate(
         self,
@@ -169,7 +172,7 @@ class Allocator(abc.ABC):
         """A buffer whose memory comes later in queue order, and the storage to commit (for devices)."""
         if byte_length < 0:
             raise InvalidArgumentError(f"a buffer cannot have {byte_length} bytes")
-        storage = TransientStorage(byte_length, self.tracer.counters)
+        storage = TransientStorage(byte_length, self.tracer.counters, self.domain)
         offered = self._offered_type(memory_type)
         return Buffer(storage, memory_type=offered, allowed_usage=usage, tag=tag), storage
 
@@ -184,23 +187,32 @@ class Allocator(abc.ABC):
     @property
     def statistics(self) -> AllocatorStatistics:
         """What is allocated now."""
-        self._collect()
         with self._accounting_lock:
+            self._drain_released()
             return self._accounting.snapshot()
 
     def trim(self) -> None:
         """Give back what is not in use, as far as the device can."""
-        self._collect()
         self._trim()
+
+    @property
+    @abc.abstractmethod
+    def domain(self) -> object:
+        """Identity of the address space that buffers are in."""
+
+    def note_release(self, byte_length: int, tag: str) -> None:
+        """Account for the end of a storage; safe in finalizers."""
+        self._released.append((byte_length, tag))
 
     def _account_allocation(self, byte_length: int, tag: str) -> None:
         with self._accounting_lock:
+            self._drain_released()
             self._accounting.add(byte_length, tag)
             self.tracer.counters.allocations += 1
 
-    def _account_release(self, byte_length: int, tag: str) -> None:
-        with self._accounting_lock:
-            self._accounting.remove(byte_length, tag)
+    def _drain_released(self) -> None:
+        while self._released:
+            self._accounting.remove(*self._released.popleft())
             self.tracer.counters.deallocations += 1
 
     @abc.abstractmethod
@@ -214,9 +226,6 @@ class Allocator(abc.ABC):
     def _import(self, source: np.ndarray[Any, np.dtype[np.uint8]], owner: Any) -> Storage | None:
         """Use host memory as it is, when that is possible."""
         return None
-
-    def _collect(self) -> None:  # noqa: B027 - a hook that most allocators do not need
-        """Finish releases that were put off."""
 
     def _trim(self) -> None:  # noqa: B027 - a hook that most allocators do not need
         """Give unused memory back."""

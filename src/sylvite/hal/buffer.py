@@ -62,11 +62,13 @@ class Storage(abc.ABC):
     Args:
         byte_length: usable bytes.
         counters: where copies made by the host are counted.
+        domain: identity of the address space in which `address` means something; compared with ``is``.
     """
 
-    def __init__(self, byte_length: int, counters: Counters) -> None:
+    def __init__(self, byte_length: int, counters: Counters, domain: object) -> None:
         self.byte_length = byte_length
         self.counters = counters
+        self.domain = domain
         self._owner_count = 1
         self._owner_lock = threading.Lock()
 
@@ -119,8 +121,8 @@ class TransientStorage(Storage):
     """Storage in queue order: promised by ``queue_alloca``, there once that has run, gone after
     ``queue_dealloca``. Views made in between keep the memory they look at."""
 
-    def __init__(self, byte_length: int, counters: Counters) -> None:
-        super().__init__(byte_length, counters)
+    def __init__(self, byte_length: int, counters: Counters, domain: object) -> None:
+        super().__init__(byte_length, counters, domain)
         self._storage: Storage | None = None
         self._deallocated = False
 

@@ -466,6 +466,9 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
     def _check_export(self, export: ExecutableExport, what: str) -> None:  # noqa: B027 - optional hook
         """Refuse exports that the device cannot run."""
 
+    def _check_storage(self, storage: Storage, what: str) -> None:  # noqa: B027 - optional hook
+        """Refuse memory that kernels of the device cannot address, with InvalidArgumentError."""
+
     def _dispatch_bindings(self, bindings: Sequence[BufferRef], what: str) -> tuple[BufferRef, ...]:
         return tuple(
             self._reference(ref, _ANY_DISPATCH_USAGE, MemoryAccess.NONE, what=f"{what}: binding {index}")
@@ -482,6 +485,8 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
         if ref.buffer is None:
             return self._reference_slot(ref, usage, access, what, alignment)
         check_usage(ref.buffer, usage, access, what=what)
+        if usage & _ANY_DISPATCH_USAGE:
+            self._check_storage(ref.buffer.storage, what)
         length = check_range(ref.offset, ref.length, ref.buffer.byte_length, what=what)
         return BufferRef(ref.buffer.subspan(0), 0, ref.offset, length)
 
@@ -521,4 +526,6 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
             raise InvalidArgumentError(f"{what}: offset {ref.offset} is not a multiple of {wanted.alignment}")
         for usage in wanted.usages:
             check_usage(buffer, usage, wanted.access, what=what)
+            if usage & _ANY_DISPATCH_USAGE:
+                self._check_storage(storage, what)
         return Binding(storage, buffer.byte_offset + ref.offset, length)

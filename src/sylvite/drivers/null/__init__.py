@@ -51,7 +51,7 @@ class NullStorage(Storage):
     """Memory of the host."""
 
     def __init__(self, allocator: NullAllocator, byte_length: int, tag: str) -> None:
-        super().__init__(byte_length, allocator.tracer.counters)
+        super().__init__(byte_length, allocator.tracer.counters, allocator.domain)
         self._memory = np.zeros(byte_length, np.uint8)
         self._allocator: NullAllocator | None = allocator
         self._tag = tag
@@ -83,25 +83,20 @@ class NullAllocator(Allocator):
     def __init__(self, queue: Queue, tracer: Tracer) -> None:
         super().__init__(tracer)
         self._queue = queue
-        self._released: list[tuple[int, str]] = []
 
-    def note_release(self, byte_length: int, tag: str) -> None:
-        """Put a release off: this is called by the garbage collector, at any place."""
-        self._released.append((byte_length, tag))
+    @property
+    def domain(self) -> object:
+        """Buffers are in memory of this process."""
+        return NullAllocator
 
     def _offered_type(self, memory_type: MemoryType) -> MemoryType:
         return DEFAULT_MEMORY_TYPE
 
     def _allocate(self, byte_length: int, tag: str) -> Storage:
         self._queue.check_open()
-        self._collect()
         storage = NullStorage(self, byte_length, tag)
         self._account_allocation(byte_length, tag)
         return storage
-
-    def _collect(self) -> None:
-        while self._released:
-            self._account_release(*self._released.pop())
 
 
 class NullExecutable(Executable):
