@@ -43,6 +43,14 @@ class NativeModule(abc.ABC):
     def functions(self) -> Mapping[str, NativeFunction]:
         """Functions by local name (``buffer_view.create``)."""
 
+    @property
+    def reference_types(self) -> Mapping[str, type | tuple[type, ...]]:
+        """Python classes of the reference types this module makes, by name (``hal.buffer_view``).
+
+        Bytecode checks references against them. A type that no module names is not checked.
+        """
+        return {}
+
     @abc.abstractmethod
     def create_state(self) -> Any:
         """State of this module within one context."""

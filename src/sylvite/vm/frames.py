@@ -1,0 +1,108 @@
+"""Where in a program an error came from.
+
+Generated code keeps no record of where it is: Python's traceback has it. When an error leaves a
+context, the frames of generated code in its traceback are mapped back to bytecode, and by the
+module's debug database to source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import TracebackType
+from typing import Any, cast
+
+from ..errors import InternalError, OutOfMemoryError, ProgramError, StatusCode
+from .module import INSTANCE_KEY, ModuleInstance
+
+__all__ = ["VmFrame", "frames_of", "translate_error"]
+
+_MAXIMUM_FRAMES = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class VmFrame:
+    """One function of a bytecode module that was running. ``pc`` counts bytes within it;
+    ``location`` is its place in the source, where the module knows it."""
+
+    module: str
+    function: str
+    pc: int
+    location: str | None
+
+    def __str__(self) -> str:
+        place = f" at {self.location}" if self.location else ""
+        return f"{self.module}.{self.function}+{self.pc:#x}{place}"
+
+
+def frames_of(error: BaseException) -> tuple[VmFrame, ...]:
+    """The bytecode functions that were running when ``error`` was raised, innermost first."""
+    frames: tuple[VmFrame, ...] = getattr(error, "vm_frames", ())
+    return frames
+
+
+def translate_error(error: Exception) -> Exception:
+    """What to raise for ``error`` when it leaves a context.
+
+    Sylvite's own errors and those of native functions are passed on; both get ``vm_frames`` (see
+    `frames_of`) and, where Python has them, a note. Errors of the generated code itself become
+    Sylvite's. Local variables of generated code are cleared, so that a kept error does not keep
+    buffers.
+    """
+    entries = _generated_entries(error.__traceback__)
+    frames = tuple(_frame(instance, line) for instance, line, _ in reversed(entries[-_MAXIMUM_FRAMES:]))
+    is_own_fault = bool(entries) and entries[-1][2]
+    result: Any = _replacement(error, is_own_fault)
+    is_first = not hasattr(result, "vm_frames")
+    result.vm_frames = frames
+    if isinstance(result, ProgramError) and result.location is None and frames and frames[0].location:
+        result.location = frames[0].location
+        result.args = (f"{result.message}\n  at {result.location}",)
+    if is_first and frames and hasattr(result, "add_note"):
+        result.add_note("in the program:\n" + "\n".join(f"  {frame}" for frame in frames))
+    _clear(error.__traceback__)
+    return cast(Exception, result)
+
+
+def _generated_entries(traceback: TracebackType | None) -> list[tuple[ModuleInstance, int, bool]]:
+    """Instance, line, and whether it raised itself, of each frame of generated code; outermost first."""
+    entries: list[tuple[ModuleInstance, int, bool]] = []
+    while traceback is not None:
+        instance = traceback.tb_frame.f_globals.get(INSTANCE_KEY)
+        if isinstance(instance, ModuleInstance):
+            entries.append((instance, traceback.tb_lineno, traceback.tb_next is None))
+        traceback = traceback.tb_next
+    return entries
+
+
+def _frame(instance: ModuleInstance, line: int) -> VmFrame:
+    definition = instance.definition
+    places = instance.module.translated.places
+    ordinal, pc = places[line] if 0 < line < len(places) else (0, 0)
+    name = definition.functions[ordinal].name or f"#{ordinal}"
+    location = definition.debug.source_location(ordinal, pc) if definition.debug is not None else None
+    return VmFrame(module=definition.name, function=name, pc=pc, location=location)
+
+
+def _replacement(error: Exception, is_own_fault: bool) -> Exception:
+    """``error``, or the error of our own to raise instead."""
+    if isinstance(error, RecursionError):
+        replacement: Exception = ProgramError(
+            "calls are nested too deeply", status=StatusCode.RESOURCE_EXHAUSTED
+        )
+    elif isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
+        replacement = OutOfMemoryError(f"the program ran out of host memory: {error}")
+    elif is_own_fault and isinstance(error, (TypeError, ValueError, AttributeError, NameError, LookupError)):
+        if isinstance(error, ProgramError):
+            return error
+        replacement = InternalError(f"generated code failed: {type(error).__name__}: {error}")
+    else:
+        return error
+    replacement.__cause__ = error
+    return replacement
+
+
+def _clear(traceback: TracebackType | None) -> None:
+    while traceback is not None:
+        if INSTANCE_KEY in traceback.tb_frame.f_globals:
+            traceback.tb_frame.clear()
+        traceback = traceback.tb_next
