@@ -41,13 +41,11 @@ def bytes_of(value: Any, what: str) -> memoryview:
 
 
 def text_of(value: Any, what: str) -> str:
-    """The text of a ``!vm.buffer``; null is the empty text.
+    """The text of a ``!vm.buffer``.
 
     Raises:
-        InvalidArgumentError: It is not UTF-8.
+        InvalidArgumentError: It is null or not UTF-8.
     """
-    if value is None:
-        return ""
     try:
         return str(bytes_of(value, what), "utf-8")
     except UnicodeDecodeError as error:

@@ -184,7 +184,7 @@ class _State:
         Raises:
             NotFoundError: There is none; the message says which there are.
         """
-        name = text_of(scope, "scope")
+        name = "" if scope is None else text_of(scope, "scope")
         provider = self.providers.get(name)
         if provider is None:
             there = ", ".join(map(repr, self.providers)) or "none"
