@@ -39,6 +39,11 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
         "the machine ran out of memory; keep the weights out of the module (external_parameters=True)",
     ),
     (
+        re.compile(r"'arith\.(truncf|extf)'.*f64"),
+        "64-bit floats stand in the way; let the compiler narrow them: "
+        "flags=['--iree-input-demote-f64-to-f32=true']",
+    ),
+    (
         re.compile(r"undefined symbol"),
         "the linker met a symbol it could not leave open; please report this model",
     ),

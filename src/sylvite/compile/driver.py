@@ -26,7 +26,7 @@ from .sources import Source, resolve
 
 __all__ = ["compile", "symbolic_dims"]
 
-_FORMAT = 1
+_FORMAT = 3
 """Raised when the same source and options give another result because of a change in Sylvite."""
 
 LOWEST_SURE_OPSET = 17
@@ -203,7 +203,7 @@ class _Job:
             imported = {"notes": [], "function": None}
             # A relative name, because it ends up in source locations inside the module.
             self.source.write_to(workspace / "model.mlir")
-            self._compile(workspace, Path("model.mlir"), log_path, ())
+            self._compile(workspace, Path("model.mlir"), log_path, keep_f64=self.source.mentions(b"f64"))
         keep = {_MODULE, frontend.PARAMETERS_FILE}
         for file in workspace.iterdir():
             if file.name not in keep:
@@ -220,21 +220,18 @@ class _Job:
         entry = self._imported(self.options, log_path)
         imported = read_manifest(entry)
         try:
-            self._compile_imported(workspace, entry, log_path, imported["symbolic"])
+            self._compile_imported(workspace, entry, log_path)
         except CompileError as first:
             if self.options.opset is not None or imported["opset"] >= LOWEST_SURE_OPSET:
                 raise
-            raised = dataclasses.replace(self.options, opset=LOWEST_SURE_OPSET)
             try:
-                entry = self._imported(raised, log_path)
-                self._compile_imported(workspace, entry, log_path, imported["symbolic"])
+                entry = self._imported(dataclasses.replace(self.options, opset=LOWEST_SURE_OPSET), log_path)
             except CompileError:
-                raise first from None
-            note = (
-                f"raised from operator set {imported['opset']} to {LOWEST_SURE_OPSET}, as it did not compile"
-            )
-            again = read_manifest(entry)
-            return {**again, "notes": [*again["notes"], note]}
+                raise first from None  # the model cannot be raised; what stopped it as it is says more
+            self._compile_imported(workspace, entry, log_path)
+            raised = read_manifest(entry)
+            change = f"from operator set {imported['opset']} to {LOWEST_SURE_OPSET}"
+            return {**raised, "notes": [*raised["notes"], f"raised {change}, as it did not compile"]}
         return imported
 
     def _imported(self, options: CompileOptions, log_path: Path) -> Path:
@@ -244,10 +241,15 @@ class _Job:
         )
         return entry
 
-    def _compile_imported(
-        self, workspace: Path, entry: Path, log_path: Path, symbolic: Sequence[str]
-    ) -> None:
-        self._compile(workspace, entry / frontend.MODULE_FILE, log_path, symbolic)
+    def _compile_imported(self, workspace: Path, entry: Path, log_path: Path) -> None:
+        imported = read_manifest(entry)
+        self._compile(
+            workspace,
+            entry / frontend.MODULE_FILE,
+            log_path,
+            symbolic=imported["symbolic"],
+            keep_f64=imported["uses_double"],
+        )
         if (entry / frontend.PARAMETERS_FILE).exists():
             _link_or_copy(entry / frontend.PARAMETERS_FILE, workspace / frontend.PARAMETERS_FILE)
 
@@ -310,16 +312,19 @@ class _Job:
             frontend.raise_described(answer["error"], log_path)
         return answer
 
-    def _compile(self, workspace: Path, input_path: Path, log_path: Path, symbolic: Sequence[str]) -> None:
+    def _compile(
+        self,
+        workspace: Path,
+        input_path: Path,
+        log_path: Path,
+        *,
+        symbolic: Sequence[str] = (),
+        keep_f64: bool,
+    ) -> None:
         """Run iree-compile."""
         self._enter(Phase.COMPILE)
-        command = [
-            str(self.tools.compile_path),
-            str(input_path),
-            "-o",
-            _MODULE,
-            *self.options.back_end_flags(),
-        ]
+        command = [str(self.tools.compile_path), str(input_path), "-o", _MODULE]
+        command += self.options.back_end_flags(keep_f64=keep_f64)
         linking = workspace / toolchain.LINK_STARTED
         if self.options.target == "wasm32":
             linker = toolchain.write_linker(workspace, self.tools.linker_path)

@@ -45,6 +45,8 @@ AUTOMATIC_EXTERNAL_BYTES = 64 << 20
 """Initializers above this total go to a parameter file unless the caller decides."""
 
 _MINIMUM_EXTERNAL_ELEMENTS = 100
+_FOLD_LIMIT_BYTES = 4 << 20
+_FOLD_LIMIT_QUANTIZED_BYTES = 4096
 _FALLBACK_NAME = "main_graph"
 
 Report = Callable[[Phase], None]
@@ -86,6 +88,7 @@ def import_onnx(request: Mapping[str, Any], directory: Path, report: Report) -> 
         "function": function.to_json(),
         "symbolic": list(dict.fromkeys(dim.name for dim in onnx_graph.symbolic_dims(model))),
         "opset": _opset(model),
+        "uses_double": onnx_graph.uses_double(model),
         "notes": notes,
     }
 
@@ -117,7 +120,7 @@ def _simplify(model: Any, notes: list[str]) -> Any:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     try:
-        slim = onnxslim.slim(copy)
+        slim = onnxslim.slim(copy, size_threshold=_fold_limit_bytes(model))
     except Exception as error:  # noqa: BLE001 - it fails in many ways on models that compile without it
         notes.append(f"not simplified: onnxslim failed with {type(error).__name__}: {str(error)[:200]}")
         return model
@@ -125,6 +128,12 @@ def _simplify(model: Any, notes: list[str]) -> Any:
         notes.append("not simplified: onnxslim changed the inputs or outputs of the graph")
         return model
     return slim
+
+
+def _fold_limit_bytes(model: Any) -> int:
+    """Largest constant to fold, in bytes. Folding the dequantization of weights would undo it."""
+    quantized = any(node.op_type == "DequantizeLinear" for node in model.graph.node)
+    return _FOLD_LIMIT_QUANTIZED_BYTES if quantized else _FOLD_LIMIT_BYTES
 
 
 def _interface(model: Any) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:

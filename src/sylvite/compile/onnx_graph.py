@@ -26,6 +26,7 @@ __all__ = [
     "symbolic_dims",
     "tensor_array",
     "tensor_bytes",
+    "uses_double",
 ]
 
 LARGE_MODEL_BYTES = 1 << 30
@@ -211,6 +212,27 @@ def _forget_inferred_shapes(model: Any, input_symbols: set[str]) -> None:
 def _dims(value: Any) -> Iterator[Any]:
     tensor = value.type.tensor_type
     return iter(tensor.shape.dim)
+
+
+def uses_double(model: Any) -> bool:
+    """Whether any value of the model is (or holds) 64-bit floats."""
+    onnx = require_onnx()
+    double = {onnx.TensorProto.DOUBLE, onnx.TensorProto.COMPLEX128}
+    graph = model.graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    return (
+        any(value.type.tensor_type.elem_type in double for value in values)
+        or any(tensor.data_type in double for tensor in graph.initializer)
+        or any(_mentions(node, double) for node in graph.node)
+    )
+
+
+def _mentions(node: Any, types: set[int]) -> bool:
+    """Whether an attribute of a node is a tensor of one of ``types`` or names one."""
+    return any(
+        attribute.t.data_type in types or (attribute.name in ("to", "dtype") and attribute.i in types)
+        for attribute in node.attribute
+    )
 
 
 def _symbol(dim: Any) -> str:

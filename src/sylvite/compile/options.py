@@ -109,12 +109,17 @@ class CompileOptions:
             "opset": self.opset,
         }
 
-    def back_end_flags(self) -> tuple[str, ...]:
-        """Flags for iree-compile, without input, output and linker."""
+    def back_end_flags(self, *, keep_f64: bool = False) -> tuple[str, ...]:
+        """Flags for iree-compile, without input, output and linker.
+
+        ``keep_f64``: the model computes in f64. The stock default turns f64 into f32, in signatures too.
+        It stays on elsewhere, because constants the importer makes along the way are f64 and the constant
+        evaluator cannot narrow them.
+        """
         target = _TARGETS[self.target]
         flags = [*target.flags, *_feature_flags(target, self.features)]
-        # The stock default turns f64 into f32 and changes signatures with it.
-        flags.append("--iree-input-demote-f64-to-f32=false")
+        if keep_f64:
+            flags.append("--iree-input-demote-f64-to-f32=false")
         if self.img2col:
             flags.append(_IMG2COL_FLAG)
         if self.optimization is not None:

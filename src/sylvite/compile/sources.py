@@ -51,6 +51,10 @@ class Source:
         """A file suffix that tells the compiler what it reads."""
         return ".onnx" if self.kind == "onnx" else ".mlir"
 
+    def mentions(self, word: bytes) -> bool:
+        """Whether ``word`` occurs in the content."""
+        return word in (self.data if self.data is not None else self._read())
+
     def write_to(self, path: Path) -> None:
         """Write the content to ``path``."""
         path.write_bytes(self.data if self.data is not None else self._read())
