@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from ....errors import InvalidArgumentError
+from ....hal.allocator import Allocator
+from ....hal.buffer import Buffer
+from ....hal.buffer_view import BufferView
+from ....hal.command_buffer import CommandBuffer
 from ....hal.device import Device
+from ....hal.executable import Executable
+from ....hal.fence import Fence
+from ....hal.file import File
+from ....hal.semaphore import Semaphore
 from ...native import NativeFunction, NativeModule
 from .state import HalState
 from .table import TABLE, VERSION
@@ -16,6 +24,18 @@ __all__ = ["HalModule"]
 _FUNCTIONS = {
     name: NativeFunction(name=name, calling_convention=convention, call=call)
     for name, convention, call in TABLE
+}
+
+_REFERENCE_TYPES = {
+    "hal.allocator": Allocator,
+    "hal.buffer": Buffer,
+    "hal.buffer_view": BufferView,
+    "hal.command_buffer": CommandBuffer,
+    "hal.device": Device,
+    "hal.executable": Executable,
+    "hal.fence": Fence,
+    "hal.file": File,
+    "hal.semaphore": Semaphore,
 }
 
 
@@ -40,6 +60,11 @@ class HalModule(NativeModule):
     def functions(self) -> Mapping[str, NativeFunction]:
         """Functions by local name."""
         return _FUNCTIONS
+
+    @property
+    def reference_types(self) -> Mapping[str, type | tuple[type, ...]]:
+        """The module's types and their classes."""
+        return _REFERENCE_TYPES
 
     def create_state(self) -> HalState:
         """State of one context."""
