@@ -46,7 +46,6 @@ AUTOMATIC_EXTERNAL_BYTES = 64 << 20
 
 _MINIMUM_EXTERNAL_ELEMENTS = 100
 _FOLD_LIMIT_BYTES = 4 << 20
-_FOLD_LIMIT_QUANTIZED_BYTES = 4096
 _FALLBACK_NAME = "main_graph"
 
 Report = Callable[[Phase], None]
@@ -112,6 +111,9 @@ def _raise_opset(model: Any, wanted: int | None) -> Any:
 def _simplify(model: Any, notes: list[str]) -> Any:
     """``model`` simplified, or ``model`` itself and a note when that fails or changes the interface."""
     onnx = onnx_graph.require_onnx()
+    if any(node.op_type == "DequantizeLinear" for node in model.graph.node):
+        notes.append("not simplified: folding the dequantization of weights would undo it")
+        return model
     try:
         import onnxslim
     except ImportError:
@@ -120,7 +122,7 @@ def _simplify(model: Any, notes: list[str]) -> Any:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     try:
-        slim = onnxslim.slim(copy, size_threshold=_fold_limit_bytes(model))
+        slim = onnxslim.slim(copy, size_threshold=_FOLD_LIMIT_BYTES)
     except Exception as error:  # noqa: BLE001 - it fails in many ways on models that compile without it
         notes.append(f"not simplified: onnxslim failed with {type(error).__name__}: {str(error)[:200]}")
         return model
@@ -128,12 +130,6 @@ def _simplify(model: Any, notes: list[str]) -> Any:
         notes.append("not simplified: onnxslim changed the inputs or outputs of the graph")
         return model
     return slim
-
-
-def _fold_limit_bytes(model: Any) -> int:
-    """Largest constant to fold, in bytes. Folding the dequantization of weights would undo it."""
-    quantized = any(node.op_type == "DequantizeLinear" for node in model.graph.node)
-    return _FOLD_LIMIT_QUANTIZED_BYTES if quantized else _FOLD_LIMIT_BYTES
 
 
 def _interface(model: Any) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
