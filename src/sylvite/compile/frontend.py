@@ -111,8 +111,8 @@ def _raise_opset(model: Any, wanted: int | None) -> Any:
 def _simplify(model: Any, notes: list[str]) -> Any:
     """``model`` simplified, or ``model`` itself and a note when that fails or changes the interface."""
     onnx = onnx_graph.require_onnx()
-    if any(node.op_type == "DequantizeLinear" for node in model.graph.node):
-        notes.append("not simplified: folding the dequantization of weights would undo it")
+    if _is_quantized(model):
+        notes.append("not simplified: folding would turn the quantized weights into floats")
         return model
     try:
         import onnxslim
@@ -130,6 +130,16 @@ def _simplify(model: Any, notes: list[str]) -> Any:
         notes.append("not simplified: onnxslim changed the inputs or outputs of the graph")
         return model
     return slim
+
+
+def _is_quantized(model: Any) -> bool:
+    """Whether most of the weights are 8-bit integers, or the graph dequantizes."""
+    onnx = onnx_graph.require_onnx()
+    if any(node.op_type == "DequantizeLinear" for node in model.graph.node):
+        return True
+    narrow = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+    weights = [tensor for tensor in model.graph.initializer if tensor.data_type in narrow]
+    return 2 * sum(map(onnx_graph.tensor_bytes, weights)) > max(onnx_graph.initializer_bytes(model), 1)
 
 
 def _interface(model: Any) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
