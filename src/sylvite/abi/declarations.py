@@ -141,9 +141,9 @@ class _Reader:
 
     def _function(self, node: Node, file: str, line: int) -> None:
         name = node.get("name", "")
-        if node.get("storageClass") == "static" or node.get("mangledName", name).lstrip("_\1") != name.lstrip(
-            "_"
-        ):
+        if node.get("storageClass") == "static" or str(node.get("mangledName", name)).lstrip(
+            "_\1"
+        ) != name.lstrip("_"):
             return
         spelled = node["type"]["qualType"]
         inner = node.get("inner", ())

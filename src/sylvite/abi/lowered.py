@@ -199,14 +199,14 @@ _ATTRIBUTES = EXTENSIONS | PLACING | frozenset(
     {
         "noundef", "nonnull", "noalias", "nocapture", "captures", "nofree", "dereferenceable",
         "dereferenceable_or_null", "returned", "readonly", "readnone", "writeonly", "writable", "immarg",
-        "align", "dead_on_unwind", "dead_on_return", "initializes", "range", "nofpclass", "noext", "allocalign",
-        "allocptr", "dllimport", "hidden",
+        "align", "dead_on_unwind", "dead_on_return", "initializes", "range", "nofpclass", "noext",
+        "allocalign", "allocptr", "dllimport", "hidden",
     }
 )  # fmt: skip
 _LINKAGE = frozenset(
     {
-        "private", "internal", "available_externally", "linkonce", "weak", "common", "appending", "extern_weak",
-        "linkonce_odr", "weak_odr", "external", "dso_local", "dso_preemptable", "default", "hidden", "protected",
+        "private", "internal", "available_externally", "linkonce", "weak", "common", "appending",
+        "extern_weak", "linkonce_odr", "weak_odr", "external", "dso_local", "dso_preemptable", "default", "hidden", "protected",
         "dllimport", "dllexport", "unnamed_addr", "local_unnamed_addr",
     }
 )  # fmt: skip

@@ -31,6 +31,7 @@ _UNIT = "sylvite-oracle"
 _STORE = re.compile(r'^\s+store ptr (@[\w.$-]+|@"[^"]*"), ptr @sylvite_([fc])_(\d+),', re.MULTILINE)
 _TYPE_DEFINITION = re.compile(r'^(%(?:[\w.$-]+|"[^"]*")) = type (.+)$', re.MULTILINE)
 _ALIGNMENT = re.compile(r"^@sylvite_l_(\d+) = .*constant i64 (\d+)", re.MULTILINE)
+_LONG_DOUBLE = re.compile(r"^@sylvite_long_double = .*global (\w+) ", re.MULTILINE)
 _CPP_SUFFIXES = frozenset({".hpp", ".hh", ".hxx", ".cpp", ".cc", ".cxx"})
 _ROUNDS = 6
 
@@ -54,13 +55,14 @@ class Query:
             return self.language in ("c++", "cpp", "cxx")
         return any(Path(file).suffix.lower() in _CPP_SUFFIXES for file in self.files)
 
+    def key_data(self) -> list[object]:
+        """What a cache key says of the query, as JSON."""
+        return [dataclasses.asdict(self), [os.path.abspath(file) for file in self.files], os.getcwd()]
+
     def flags(self) -> list[str]:
         """Clang's flags for the user's options."""
-        return include_flags(include_dirs=self.include_dirs, defines=self.defines, includes=self.includes) + [
-            "-x",
-            "c++" if self.cplusplus else "c",
-            "-w",
-        ]
+        given = include_flags(include_dirs=self.include_dirs, defines=self.defines, includes=self.includes)
+        return [*given, "-x", "c++" if self.cplusplus else "c", "-w"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class Rejection:
 class TargetView:
     """One target's answer. Keys are ``f:name`` (functions), ``c:name`` (callbacks), ``s:name`` (records).
     ``symbols`` are linker names by key; ``missing`` maps keys to clang's reason where the target has no
-    such thing."""
+    such thing; ``long_double`` is LLVM's type for it."""
 
     target: str
     data_layout: str
@@ -85,6 +87,7 @@ class TargetView:
     symbols: dict[str, str]
     graph: TypeGraph
     missing: dict[str, str]
+    long_double: str = ""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -121,6 +124,8 @@ class _Unit:
         linkage = 'extern "C" ' if query.cplusplus else "extern "
         for file in query.files:
             self._add(f'#include "{_c_path(file)}"')
+        if declarations is not None:
+            self._add("long double sylvite_long_double;")
         body: list[tuple[str, str]] = []
         for index, function in enumerate(self.functions):
             key = f"f:{function.name}"
@@ -233,12 +238,12 @@ class _Workspace:
         source = self.folder / f"{_UNIT}-names{self.suffix}"
         source.write_text(_Unit(self.query, None).text({}), encoding="utf-8")
         depfile = self.folder / "names.d"
-        done = self.toolchain.run(
-            self._arguments(base, "-fsyntax-only", "-Xclang", "-ast-dump=json", "-MD", "-MF", str(depfile))
-            + [str(source)]
+        arguments = self._arguments(
+            base, "-fsyntax-only", "-Xclang", "-ast-dump=json", "-MD", "-MF", str(depfile), str(source)
         )
+        done = self.toolchain.run(arguments)
         if done.returncode != 0:
-            raise FormatError(failure_text(done), where=self.query.files[0])
+            raise FormatError(self._placed(failure_text(done), source), where=self.query.files[0])
         self.dependencies = [
             file
             for file in read_depfile(depfile)
@@ -252,6 +257,15 @@ class _Workspace:
             ) from error
         found = read_declarations(tree, self._is_user)
         return _renamed(found, self._given)
+
+    def _placed(self, message: str, source: Path) -> str:
+        """An error that clang saw only behind a file's end, put at that file's last line."""
+
+        def last_line(match: re.Match[str]) -> str:
+            file = self.query.files[min(int(match[1]), len(self.query.files)) - 1]
+            return f"{file}:{len(Path(file).read_bytes().splitlines())}"
+
+        return re.sub(re.escape(str(source)) + r":(\d+)(:\d+)?", last_line, message)
 
     def _is_user(self, file: str) -> bool:
         if not file or file.startswith(str(self.folder)):
@@ -292,6 +306,7 @@ class _Workspace:
 
     def _view(self, unit: _Unit, target: Target, text: str, dropped: dict[str, str]) -> TargetView:
         types = dict(_TYPE_DEFINITION.findall(text))
+        long_double = _LONG_DOUBLE.search(text)
         declared: dict[str, LoweredSignature] = {}
         lines = text.splitlines()
         for line in lines:
@@ -300,7 +315,7 @@ class _Workspace:
                 declared[symbol] = signature
         view = TargetView(
             target=target.name, data_layout=_data_layout(text), signatures={}, symbols={},
-            graph=TypeGraph(), missing=dict(dropped),
+            graph=TypeGraph(), missing=dict(dropped), long_double=long_double[1] if long_double else "",
         )  # fmt: skip
         for reference, kind, index in _STORE.findall(text):
             symbol = reference[1:].strip('"').removeprefix("\\01")
@@ -389,11 +404,8 @@ _FORMAT = 1
 
 
 def _cache_key(query: Query, targets: Sequence[Target], toolchain: Toolchain) -> str:
-    text = json.dumps(
-        [_FORMAT, toolchain.version, dataclasses.asdict(query), [os.path.abspath(f) for f in query.files],
-         [dataclasses.asdict(target) for target in targets]],
-        sort_keys=True,
-    )  # fmt: skip
+    rows = [target.key_data() for target in targets]
+    text = json.dumps([_FORMAT, toolchain.version, query.key_data(), rows], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -412,6 +424,7 @@ def _to_data(examination: Examination) -> dict[str, object]:
             "data_layout": view.data_layout,
             "symbols": view.symbols,
             "missing": view.missing,
+            "long_double": view.long_double,
             "graph": view.graph.to_data(),
             "signatures": {
                 key: [s.convention, s.variadic, _value_data(s.result), *map(_value_data, s.parameters)]

@@ -54,6 +54,10 @@ class Target:
         """Width of ``long`` in bits."""
         return 32 if self.system == "windows" else self.pointer_bits
 
+    def key_data(self) -> dict[str, object]:
+        """What a cache key says of the target, as JSON."""
+        return dataclasses.asdict(self)
+
 
 def _musl(arch: str, family: str) -> tuple[str, ...]:
     return (f"{arch}-linux-musl", "generic-musl", f"{family}-linux-any", "any-linux-any")

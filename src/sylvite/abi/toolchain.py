@@ -76,7 +76,7 @@ class Toolchain:
 
     def is_system(self, file: str) -> bool:
         """Whether a header comes with the toolchain and so is nobody's to judge."""
-        return file.startswith(str(self.library)) or file.startswith("<")
+        return file.startswith((str(self.library), "<"))
 
     def compile_flags(self, target: Target, *, triple: str | None = None) -> list[str]:
         """What clang needs to compile C for ``target`` with that target's own C headers."""

@@ -1,0 +1,325 @@
+"""``sylvite abi``: check, diff, layout, shim, retarget, run.
+
+Exit status: 0 nothing found, 1 findings, 2 wrong usage (also files that cannot be read).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import SylviteError
+from .allowlist import AllowList, Allowed, load_allow_list
+from .differences import Change, diff_examinations, diff_targets
+from .guard import check as check_files
+from .guard import examine_files, make_query
+from .layouts import Interner, LayoutReader
+from .oracle import Examination
+from .report import print_report, report_to_json, report_to_sarif
+from .rules import Entity, Report, Verdict
+from .targets import GROUPS, TARGETS, Target, find_target, load_targets_file, runner, select_targets
+
+__all__ = ["abi"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class _Group(click.Group):
+    """Errors of ours end the command with status 2 and one message, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SylviteError as error:
+            click.echo(f"sylvite abi: {error}", err=True)
+            sys.exit(2)
+
+
+@click.group(cls=_Group)
+def abi() -> None:
+    """Prove that portable code depends on no platform's calling convention, and shim the rest."""
+
+
+def _compile_options(command: _Command) -> _Command:
+    for option in (
+        click.option("-I", "include_dirs", multiple=True, metavar="DIR", help="Search DIR for headers."),
+        click.option("-D", "defines", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
+        click.option("--include", "includes", multiple=True, metavar="FILE", help="Include FILE first."),
+        click.option("--language", type=click.Choice(["c", "c++"]), help="Default: by suffix."),
+        click.option("--system", "include_system", is_flag=True, help="Judge system headers too."),
+    ):
+        command = option(command)
+    return command
+
+
+def _target_options(command: _Command) -> _Command:
+    for option in (
+        click.option("--targets", default="all", show_default=True, help="Groups and targets, by comma."),
+        click.option("--base", help="Compare every target with this one (default: all pairs)."),
+        click.option(
+            "--targets-file",
+            type=click.Path(exists=True, dir_okay=False),
+            help="JSON list of targets of your own.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _extra(targets_file: str | None) -> dict[str, Target]:
+    return load_targets_file(targets_file) if targets_file else {}
+
+
+# -- check ------------------------------------------------------------------------------------------
+
+
+@abi.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@_compile_options
+@_target_options
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="With .ll, .bc or .wasm: the header that declares what it imports.",
+)
+@click.option("--allow", type=click.Path(exists=True, dir_okay=False), help="Allow list, with reasons.")
+@click.option("--retargeted", is_flag=True, help="The code goes through `abi retarget`: PATCH is no finding.")
+@click.option("--match", help="Only names that match this pattern.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.option("--sarif", type=click.Path(dir_okay=False, writable=True), help="Write SARIF here.")
+@click.option("--show-safe", is_flag=True, help="List what is safe, too.")
+@click.option("--signatures", is_flag=True, help="With --json: every lowered signature.")
+@click.option("--no-cache", is_flag=True, help="Ask clang again.")
+def check(files: tuple[str, ...], **options: Any) -> None:  # fmt: skip
+    """Judge C headers and sources, LLVM IR (.ll, .bc) or WebAssembly modules (.wasm)."""
+    report = _checked(files, options)
+    allow = load_allow_list(options["allow"]) if options["allow"] else AllowList()
+    report, notes = _filtered(report, allow, options)
+    if options["sarif"]:
+        Path(options["sarif"]).write_text(json.dumps(report_to_sarif(report), indent=1), encoding="utf-8")
+    if options["as_json"]:
+        click.echo(json.dumps(report_to_json(report, signatures=options["signatures"]), indent=1))
+    else:
+        print_report(report, Console(), show_safe=options["show_safe"], notes=notes)
+    sys.exit(1 if _found(report, options["retargeted"]) else 0)
+
+
+def _checked(files: Sequence[str], options: Mapping[str, Any]) -> Report:
+    extra = _extra(options["targets_file"])
+    binary = [file for file in files if Path(file).suffix in (".ll", ".bc", ".wasm")]
+    sources = [file for file in files if file not in binary]
+    reports = []
+    if sources:
+        reports.append(
+            check_files(
+                sources, targets=options["targets"], base=options["base"], extra_targets=extra,
+                include_dirs=options["include_dirs"], defines=options["defines"], includes=options["includes"],
+                language=options["language"] or "", include_system=options["include_system"],
+                cache=not options["no_cache"],
+            )
+        )  # fmt: skip
+    for file in binary:
+        reports.append(_checked_binary(file, options, extra))
+    return functools.reduce(_joined, reports)
+
+
+def _checked_binary(file: str, options: Mapping[str, Any], extra: Mapping[str, Target]) -> Report:
+    targets = select_targets(options["targets"], extra)
+    query = None
+    if options["headers"]:
+        query = make_query(
+            options["headers"], include_dirs=options["include_dirs"], defines=options["defines"],
+            includes=options["includes"], language=options["language"] or "",
+        )  # fmt: skip
+    if Path(file).suffix == ".wasm":
+        from .wasm_gate import check_wasm_file
+
+        return check_wasm_file(file, query)
+    from .ir_gate import check_ir_file
+
+    base = find_target(options["base"], extra) if options["base"] else None
+    return check_ir_file(file, targets, base=base, query=query)
+
+
+def _joined(a: Report, b: Report) -> Report:
+    return Report(
+        targets=tuple(dict.fromkeys((*a.targets, *b.targets))),
+        base=a.base or b.base,
+        entities=(*a.entities, *b.entities),
+        rejections=(*a.rejections, *b.rejections),
+    )
+
+
+def _filtered(report: Report, allow: AllowList, options: Mapping[str, Any]) -> tuple[Report, list[str]]:
+    import dataclasses
+    import fnmatch
+
+    entities: list[Entity] = []
+    used: list[Allowed] = []
+    for entity in report.entities:
+        if options["match"] and not fnmatch.fnmatchcase(entity.name, options["match"]):
+            continue
+        kept, covered = allow.apply(entity)
+        entities.append(kept)
+        used += covered
+    notes = [
+        f"{options['allow']}:{entry.line}: {entry.pattern} covers nothing any more"
+        for entry in allow.unused(used)
+    ]
+    return dataclasses.replace(report, entities=tuple(entities)), notes
+
+
+def _found(report: Report, retargeted: bool) -> bool:
+    harmless = (Verdict.SAFE, Verdict.PATCH) if retargeted else (Verdict.SAFE,)
+    return bool(report.rejections) or any(entity.verdict not in harmless for entity in report.entities)
+
+
+# -- targets, diff, layout --------------------------------------------------------------------------
+
+
+@abi.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def targets(as_json: bool) -> None:
+    """List the targets, their groups, and which can be run here."""
+    runnable = {name: runner(target) is not None for name, target in TARGETS.items()}
+    if as_json:
+        rows = [{**target.key_data(), "runs_here": runnable[name]} for name, target in TARGETS.items()]
+        click.echo(json.dumps({"targets": rows, "groups": {k: list(v) for k, v in GROUPS.items()}}, indent=1))
+        return
+    table = Table()
+    for title in ("name", "triple", "pointer", "groups", "runs here"):
+        table.add_column(title)
+    for name, target in TARGETS.items():
+        groups = " ".join(group for group, members in GROUPS.items() if name in members and group != "all")
+        table.add_row(name, target.triple, str(target.pointer_bits), groups, "yes" if runnable[name] else "")
+    Console().print(table)
+
+
+@abi.command()
+@click.argument("a")
+@click.argument("b")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@_compile_options
+@click.option("--targets", default="all", show_default=True, help="With two files: where to compare.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def diff(a: str, b: str, files: tuple[str, ...], targets: str, as_json: bool, **options: Any) -> None:
+    """What changed: between two versions of a header (A and B are files), or between two targets (A and B
+    are targets, followed by FILES)."""
+    changes = _target_changes(a, b, files, options) if files else _file_changes(a, b, targets, options)
+    if as_json:
+        import dataclasses
+
+        click.echo(json.dumps([dataclasses.asdict(change) for change in changes], indent=1))
+    else:
+        _print_changes(changes)
+    sys.exit(1 if changes else 0)
+
+
+def _query_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("include_dirs", "defines", "includes", "include_system")
+    return {**{name: options[name] for name in names}, "language": options["language"] or ""}
+
+
+def _file_changes(a: str, b: str, targets: str, options: Mapping[str, Any]) -> list[Change]:
+    chosen = select_targets(targets)
+    old = examine_files(make_query(a, **_query_options(options)), chosen)
+    new = examine_files(make_query(b, **_query_options(options)), chosen)
+    return diff_examinations(old, new, chosen)
+
+
+def _target_changes(a: str, b: str, files: Sequence[str], options: Mapping[str, Any]) -> list[Change]:
+    pair = (find_target(a), find_target(b))
+    return diff_targets(examine_files(make_query(files, **_query_options(options)), pair), *pair)
+
+
+def _print_changes(changes: Sequence[Change]) -> None:
+    console = Console()
+    if not changes:
+        console.print("no difference")
+        return
+    table = Table(show_lines=True)
+    for title in ("change", "what", "target", "detail"):
+        table.add_column(title, overflow="fold")
+    merged: dict[tuple[str, str, str, str], list[str]] = {}
+    for change in changes:
+        merged.setdefault((change.change, change.kind, change.name, change.detail), []).append(change.target)
+    for (word, kind, name, detail), where in merged.items():
+        table.add_row(word, f"{kind} {name}", ", ".join(where), detail)
+    console.print(table)
+
+
+@abi.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("names", nargs=-1)
+@_compile_options
+@click.option("--targets", default="all", show_default=True, help="Groups and targets, by comma.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def layout(file: str, names: tuple[str, ...], targets: str, as_json: bool, **options: Any) -> None:
+    """Size, alignment and offsets of records, targets that agree side by side."""
+    examination = examine_files(make_query(file, **_query_options(options)), select_targets(targets))
+    data = record_layouts(examination, names)
+    if as_json:
+        click.echo(json.dumps(data, indent=1))
+        return
+    console = Console()
+    for name, groups in data.items():
+        table = Table(title=name, title_justify="left")
+        table.add_column("member")
+        for group in groups:
+            table.add_column("\n".join(group["targets"]), justify="right")
+        members = dict.fromkeys(member["name"] for group in groups for member in group["members"])
+        for member in members:
+            table.add_row(member, *(_offset_words(group, member) for group in groups))
+        table.add_row("size", *(str(group["size"]) for group in groups))
+        table.add_row("alignment", *(str(group["align"]) for group in groups))
+        console.print(table)
+
+
+def _offset_words(group: Mapping[str, Any], name: str) -> str:
+    member = next((m for m in group["members"] if m["name"] == name), None)
+    if member is None:
+        return "-"
+    whole, bit = divmod(member["offset_bits"], 8)
+    return str(whole) if not member["bits"] else f"{whole}.{bit}:{member['bits']}"
+
+
+def record_layouts(examination: Examination, names: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
+    """Layouts of records by name: groups of targets that agree, with ``size`` and ``align`` in bytes and
+    ``members`` (``offset_bits``; ``bits`` for bit-fields)."""
+    intern = Interner()
+    readers = [
+        LayoutReader(t, examination.views[t.name], intern)
+        for t in examination.targets
+        if t.name in examination.views
+    ]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in examination.declarations.records:
+        if names and record.name not in names:
+            continue
+        groups: dict[int, dict[str, Any]] = {}
+        for reader in readers:
+            root = reader.graph.roots.get(f"s:{record.name}")
+            if root is not None:
+                group = groups.setdefault(reader.own(root), _layout_data(reader, root))
+                group["targets"].append(reader.target.name)
+        found[record.name] = list(groups.values())
+    return found
+
+
+def _layout_data(reader: LayoutReader, root: int) -> dict[str, Any]:
+    node = reader.graph.nodes[reader.graph.plain(root)]
+    members = [
+        {"name": f.name, "offset_bits": f.offset, "bits": f.bits, "type": reader.graph.name(f.type)}
+        for f in node.fields
+    ]
+    return {"targets": [], "size": node.size // 8, "align": node.align // 8, "members": members}
