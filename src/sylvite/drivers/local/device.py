@@ -112,7 +112,11 @@ class LocalDevice(Device):
     ) -> Executable:
         self._unload_discarded()
         name = f"executable_{next(self._executable_numbers)}"
-        loaded, library = load_library(self.space, bytes(data), name=name, constants=constants)
+        try:
+            loaded, library = load_library(self.space, bytes(data), name=name, constants=constants)
+        except BaseException:
+            self._forget_stack()
+            raise
         try:
             needed = max((entry.export.local_memory_bytes for entry in library.exports), default=0)
             self._workgroup_state.require(needed)
@@ -135,11 +139,15 @@ class LocalDevice(Device):
         try:
             command_buffer.execute(execution, self._deadline_ns)
         except BaseException:
-            space.reset_stack()
+            self._forget_stack()
             raise
         finally:
             if self._deadline_ns is not None:
                 space.store.set_deadline(self._deadline_ns)
+
+    def _forget_stack(self) -> None:
+        """Empty the shadow stack: a guest that was stopped left its frames on it."""
+        self.space.stack.pointer.value = self.space.stack.top
 
     def _unload_discarded(self) -> None:
         while self._discarded:

@@ -63,7 +63,7 @@ def load_library(
         LinkError: it imports what does not exist.
         InvalidArgumentError: it takes another number of constants.
     """
-    module = space.load(data, name=name)
+    module = space.load(data, name=name, public=False)
     loaded = LoadedLibrary(space, module)
     try:
         packed = struct.pack(f"<{len(constants)}I", *(value & 0xFFFFFFFF for value in constants))

@@ -1,6 +1,6 @@
 """A device without a processor: transfers happen, dispatches are only noted.
 
-It checks everything that the object model checks and keeps a log of what it was asked to run, so it
+It checks everything that the object model checks and can keep a log of what it was asked to run, so it
 serves as a test double for the layers above, and as the smallest example of a driver.
 """
 
@@ -133,15 +133,17 @@ class NullCommandBuffer(CommandBuffer):
 
 
 class NullDevice(Device):
-    """Runs transfers, notes everything in `log`.
+    """Runs transfers and takes note of everything.
 
     Args:
         tracer: counts and times what happens.
+        record: whether to keep a `log`, which keeps the buffers in it alive.
     """
 
-    def __init__(self, *, tracer: Tracer | None = None) -> None:
+    def __init__(self, *, tracer: Tracer | None = None, record: bool = False) -> None:
         super().__init__(identifier="null", name="null device", tracer=tracer)
         self._allocator = NullAllocator(self._queue, self.tracer)
+        self._record = record
         self.log: list[tuple[Command, tuple[Binding | None, ...]]] = []
         """Every command executed, with the resolved binding table it ran under."""
 
@@ -170,8 +172,10 @@ class NullDevice(Device):
 
     def _execute(self, command_buffer: CommandBuffer, bindings: Sequence[Binding | None]) -> None:
         for command in command_buffer.commands:
-            self.log.append((command, tuple(bindings)))
-            self.tracer.counters.device_bytes_copied += self._run(command_buffer, command, bindings)
+            if self._record:
+                self.log.append((command, tuple(bindings)))
+            counters = self.tracer.counters
+            counters.device_bytes_copied += self._run(command_buffer, command, bindings)
 
     def _run(
         self, command_buffer: CommandBuffer, command: Command, bindings: Sequence[Binding | None]
@@ -196,8 +200,17 @@ class NullDriver(Driver):
         return (DeviceInfo(identifier="null", name="null device"),)
 
     def create_device(self, *, tracer: Tracer | None = None, **options: Any) -> NullDevice:
-        """Open a null device; ``engine`` and ``limits`` are of no use to it and are ignored."""
+        """Open a null device; ``engine`` and ``limits`` are of no use to it and are ignored.
+
+        Args:
+            tracer: counts and times what happens.
+            options: ``record`` (see `NullDevice`).
+
+        Raises:
+            InvalidArgumentError: an option is not known.
+        """
+        record = bool(options.pop("record", False))
         unknown = options.keys() - {"engine", "limits"}
         if unknown:
             raise InvalidArgumentError(f"device null has no options {', '.join(sorted(unknown))}")
-        return NullDevice(tracer=tracer)
+        return NullDevice(tracer=tracer, record=record)
