@@ -226,6 +226,10 @@ class _Reader:
         self.check(position, 4, 4, path, "table")
         distance: int = _I32.unpack_from(self.data, position)[0]
         vtable = position - distance
+        if not 0 <= vtable < len(self.data):
+            raise self.error(
+                f"vtable {distance} bytes before the table is not in the flatbuffer", position, path
+            )
         self.check(vtable, 4, 2, path, "vtable")
         vtable_length: int = _U16.unpack_from(self.data, vtable)[0]
         table_length: int = _U16.unpack_from(self.data, vtable + 2)[0]

@@ -55,10 +55,10 @@ class Fused:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Named:
-    """A name for another location, an index into the location table."""
+    """A name, for another location if ``child`` is an index into the location table."""
 
     name: str
-    child: int
+    child: int | None
 
 
 Location: TypeAlias = "FileLineColumn | CallSite | Fused | Named | None"
@@ -127,7 +127,7 @@ def _children(location: Location) -> tuple[int, ...]:
         return (location.callee, location.caller)
     if isinstance(location, Fused):
         return location.locations
-    if isinstance(location, Named):
+    if isinstance(location, Named) and location.child is not None:
         return (location.child,)
     return ()
 
@@ -142,7 +142,7 @@ def build_debug_database(record: Record | None, *, where: str) -> DebugDatabase 
         return None
     locations: list[Location] = []
     for index, entry in enumerate(record["location_table"] or ()):
-        location = _location(entry)
+        location = _location(entry, index)
         for child in _children(location):
             if not 0 <= child < index:
                 raise FormatError(
@@ -156,7 +156,7 @@ def build_debug_database(record: Record | None, *, where: str) -> DebugDatabase 
     return DebugDatabase(locations=tuple(locations), functions=functions)
 
 
-def _location(entry: Record | None) -> Location:
+def _location(entry: Record | None, index: int) -> Location:
     if entry is None:
         return None
     if entry.type == "CallSiteLocDef":
@@ -165,7 +165,9 @@ def _location(entry: Record | None) -> Location:
         return FileLineColumn(entry["filename"] or "", entry["line"], entry["column"])
     if entry.type == "FusedLocDef":
         return Fused(entry["metadata"], entry["locations"] or ())
-    return Named(entry["name"] or "", entry["child_location"])
+    # An absent index means 0; the first location has none before it to refer to.
+    has_child = index > 0 or entry.has("child_location")
+    return Named(entry["name"] or "", entry["child_location"] if has_child else None)
 
 
 def _source_map(record: Record, location_count: int, *, where: str) -> FunctionSourceMap:
