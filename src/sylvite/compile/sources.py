@@ -73,6 +73,8 @@ def resolve(source: Any, *, example_inputs: Sequence[Any] | None = None) -> Sour
         NotFoundError: a path that does not exist.
         UnavailableError: PyTorch is needed and not installed.
     """
+    if isinstance(source, Source):
+        return source
     if isinstance(source, str) and _looks_like_mlir(source):
         return _from_bytes("mlir", source.encode(), "<mlir text>")
     if isinstance(source, str | os.PathLike):

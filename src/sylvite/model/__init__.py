@@ -1,0 +1,32 @@
+"""The Python interface: `load` a model and call it with numpy arrays.
+
+::
+
+    with sylvite.load("model.onnx") as model:
+        y = model(x)                      # numpy in, numpy out
+        print(model.functions)            # names, shapes, dtypes
+"""
+
+from __future__ import annotations
+
+from ..drivers import create_device
+from ..engines.base import Limits
+from .arrays import allocate
+from .function import Function, Invocation
+from .load import load
+from .model import Functions, Model
+from .signature import Argument, Signature, ValueKind
+
+__all__ = [
+    "Argument",
+    "Function",
+    "Functions",
+    "Invocation",
+    "Limits",
+    "Model",
+    "Signature",
+    "ValueKind",
+    "allocate",
+    "create_device",
+    "load",
+]

@@ -1,0 +1,236 @@
+"""Values into and out of a program: numpy, DLPack, scalars and buffer views.
+
+Inputs are never cast: a wrong dtype or shape is an error that says which cast would do. Python numbers and
+lists have no dtype of their own and take the declared one. An array whose memory belongs to the device is
+passed as it is; anything else is copied once. Outputs are views of device memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidArgumentError
+from ..hal import BufferView, Device, ElementType, element_type_from_numpy
+from ..vm.refs import VmBuffer, VmList
+from .signature import Argument, ValueKind, describe_shape
+
+__all__ = ["allocate", "check_array", "from_program", "to_array", "to_program"]
+
+Array = npt.NDArray[Any]
+
+
+def allocate(device: Device, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32) -> Array:
+    """A writable array in memory of ``device``, for use as an input without a copy. Contents are undefined.
+
+    Args:
+        device: the device of the model.
+        shape: extents, in elements.
+        dtype: a dtype that has an element type.
+
+    Raises:
+        InvalidArgumentError: the dtype has no element type, or an extent is negative.
+        OutOfMemoryError, ClosedError
+    """
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    element_type = element_type_from_numpy(np.dtype(dtype))
+    if any(extent < 0 for extent in extents):
+        raise InvalidArgumentError(f"shape {extents} has a negative extent")
+    buffer = device.allocator.allocate(element_type.byte_length(extents), tag="input")
+    return BufferView(buffer, extents, element_type).numpy()
+
+
+def to_array(value: Any, argument: Argument, where: str) -> Array | BufferView:
+    """``value`` as an array of the declared dtype, or the buffer view that it is. Nothing is cast.
+
+    ``where`` says which input of which function it is.
+
+    Raises:
+        InvalidArgumentError: it cannot be made an array.
+    """
+    if isinstance(value, BufferView):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    if isinstance(value, bool | int | float | complex | list | tuple):
+        return _from_python(value, argument, where)
+    try:
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        array = np.asarray(value)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{where}: cannot take a {type(value).__name__}: {error}") from error
+    if array.dtype == object:
+        raise InvalidArgumentError(f"{where}: cannot take a {type(value).__name__}")
+    return array
+
+
+def _from_python(value: Any, argument: Argument, where: str) -> Array:
+    """Numbers and (nested) lists of them, in the declared dtype if it holds them exactly enough."""
+    try:
+        natural = np.asarray(value)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise InvalidArgumentError(f"{where}: {error}") from error
+    dtype = argument.dtype
+    if natural.dtype == object or natural.dtype.kind in "USV":
+        raise InvalidArgumentError(f"{where}: expected numbers, got {type(value).__name__}")
+    if dtype is None or natural.dtype == dtype or _holds_arrays(value):
+        return natural
+    if natural.size and not np.can_cast(natural.dtype, dtype, casting="same_kind"):
+        return _checked_integers(natural, dtype, where, argument)
+    return natural.astype(dtype)
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Whether a list holds arrays, which have a dtype of their own."""
+    if isinstance(value, list | tuple):
+        return any(_holds_arrays(item) for item in value)
+    return isinstance(value, np.ndarray | np.generic)
+
+
+def _checked_integers(natural: Array, dtype: np.dtype[Any], where: str, argument: Argument) -> Array:
+    """Integers in a narrower or unsigned dtype that holds each of them."""
+    if natural.dtype.kind in "iu" and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if limits.min <= natural.min() and natural.max() <= limits.max:
+            return natural.astype(dtype)
+        raise InvalidArgumentError(f"{where}: a value is outside of {dtype}")
+    raise InvalidArgumentError(f"{where}: expected {argument.describe()}, got values of kind {natural.dtype}")
+
+
+def check_array(value: Array | BufferView, argument: Argument, where: str) -> None:
+    """Hold an input against its declaration.
+
+    Raises:
+        InvalidArgumentError: dtype or shape differ; says what was expected, what came, and which cast does.
+    """
+    expected_type = argument.element_type
+    if isinstance(value, BufferView):
+        fits = expected_type is None or value.element_type.is_compatible_with(expected_type)
+        got_name, advice = value.element_type.name, ""
+    else:
+        fits, advice = _dtype_fits(value, expected_type)
+        got_name = str(value.dtype)
+    if not fits:
+        got = describe_shape(got_name, value.shape)
+        raise InvalidArgumentError(f"{where}: expected {argument.describe()}, got {got}{advice}")
+    if argument.shape is not None and not _shape_fits(value.shape, argument.shape):
+        got = describe_shape(got_name, value.shape)
+        raise InvalidArgumentError(f"{where}: expected {argument.describe()}, got {got}")
+
+
+def _dtype_fits(value: Array, expected: ElementType | None) -> tuple[bool, str]:
+    """Whether the dtype is the declared one (signedness aside when undeclared), and advice if not."""
+    if expected is None:
+        return True, ""
+    if not expected.is_byte_aligned:
+        return False, "; pass a BufferView of packed elements"
+    dtype = expected.numpy_dtype
+    if value.dtype == dtype:
+        return True, ""
+    if value.dtype.newbyteorder("=") == dtype:
+        return False, f"; it is big endian, pass x.astype({dtype.name!r})"
+    same_width = value.dtype.itemsize == dtype.itemsize and {value.dtype.kind, dtype.kind} <= {"i", "u"}
+    if same_width and expected.numerical_type.name == "INTEGER":
+        return True, ""  # a signless integer: the program does not say how it takes the sign bit
+    return False, f"; nothing is cast silently, pass x.astype({dtype.name!r})"
+
+
+def _shape_fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
+    if len(shape) != len(declared):
+        return False
+    bound: dict[str, int] = {}
+    for extent, expected in zip(shape, declared, strict=True):
+        if isinstance(expected, str):
+            if bound.setdefault(expected, extent) != extent:
+                return False
+        elif expected is not None and expected != extent:
+            return False
+    return True
+
+
+def to_program(value: Any, argument: Argument, device: Device, where: str) -> Any:
+    """A value as the program takes it: a buffer view, a number, a VM buffer, a reference.
+
+    Raises:
+        InvalidArgumentError: dtype, shape or kind differ from what is declared.
+        OutOfMemoryError, ClosedError
+    """
+    if argument.kind is ValueKind.TENSOR:
+        array = to_array(value, argument, where)
+        check_array(array, argument, where)
+        return array if isinstance(array, BufferView) else _place(array, argument, device)
+    if argument.kind in (ValueKind.INTEGER, ValueKind.FLOAT):
+        return _scalar(value, argument, where)
+    if argument.kind is ValueKind.BUFFER and not isinstance(value, VmBuffer):
+        try:
+            return VmBuffer(value.encode() if isinstance(value, str) else value)
+        except TypeError as error:
+            raise InvalidArgumentError(f"{where}: expected bytes, got {type(value).__name__}") from error
+    if argument.kind is ValueKind.REFERENCE and (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
+        array = to_array(value, argument, where)
+        return array if isinstance(array, BufferView) else _place(array, argument, device)
+    return value
+
+
+def _place(array: Array, argument: Argument, device: Device) -> BufferView:
+    """A buffer view of ``array``: over its own memory when that is the device's, else over a copy."""
+    try:
+        element_type = element_type_from_numpy(array.dtype)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"input {argument.name!r}: {error}") from error
+    if array.flags.c_contiguous and array.nbytes:
+        data = array.reshape(-1).view(np.uint8)
+        buffer = device.allocator.import_host(data, copy=False, tag="input")
+        if buffer is not None:
+            return BufferView(buffer, array.shape, element_type)
+    return BufferView.from_numpy(device.allocator, array, element_type=element_type)
+
+
+def _scalar(value: Any, argument: Argument, where: str) -> int | float:
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise InvalidArgumentError(f"{where}: expected a number, got {type(value).__name__}")
+    number = array.reshape(()).item()
+    if argument.kind is ValueKind.FLOAT:
+        return float(number)
+    if isinstance(number, float):
+        raise InvalidArgumentError(f"{where}: expected an integer, got {number}")
+    bits = 32 if argument.element_type is None else argument.element_type.bit_count
+    if not -(1 << (bits - 1)) <= number < (1 << bits):
+        raise InvalidArgumentError(f"{where}: {number} does not fit in {bits} bits")
+    # The machine's integers are signed; an unsigned one keeps its bit pattern.
+    half = 1 << (max(bits, 32) - 1)
+    return (int(number) + half) % (2 * half) - half
+
+
+def from_program(value: Any, argument: Argument | None, *, copy: bool) -> Any:
+    """A result as Python takes it. Tensors become arrays over device memory, or copies of it."""
+    if isinstance(value, BufferView):
+        array = _result_array(value, argument)
+        return array.copy() if copy else array
+    if isinstance(value, VmBuffer):
+        return bytes(value) if copy else value.data
+    if isinstance(value, VmList):
+        return [from_program(item, None, copy=copy) for item in value]
+    return value
+
+
+def _result_array(view: BufferView, argument: Argument | None) -> Array:
+    if not view.element_type.is_byte_aligned:
+        return view.unpack()
+    array = view.numpy()
+    declared = None if argument is None else argument.dtype
+    # Programs say "8-bit integer"; the graph knows that it is unsigned, or a boolean.
+    if declared is not None and declared != array.dtype and declared.itemsize == array.dtype.itemsize:
+        return array.view(declared)
+    return array
+
+
+def element_count(shape: Sequence[int]) -> int:
+    """Product of the extents."""
+    return math.prod(shape)

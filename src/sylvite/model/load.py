@@ -1,0 +1,178 @@
+"""`load`: from a file to a `Model`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..compile import Progress
+from ..compile import compile as compile_model
+from ..compile.sources import Source, resolve
+from ..drivers import create_device
+from ..engines.base import Limits
+from ..errors import InvalidArgumentError
+from ..hal import Device
+from ..vm.native import NativeModule
+from .model import Model
+from .program import Program
+from .signature import Signature, signature_from_spec
+from .source import (
+    ModuleSource,
+    Parameters,
+    compile_target,
+    is_module,
+    module_source,
+    open_parameter_providers,
+)
+from .variants import FixedProgram, ProgramSource, SpecializedPrograms
+
+__all__ = ["load"]
+
+DEFAULT_VARIANTS = 8
+
+
+def load(
+    source: Any,
+    *,
+    device: str | Device = "local-sync",
+    parameters: Parameters | None = None,
+    limits: Limits | None = None,
+    dims: Mapping[str, int] | None = None,
+    specialize: bool = True,
+    variants: int = DEFAULT_VARIANTS,
+    modules: Sequence[NativeModule] = (),
+    copy: bool = False,
+    cache: bool = True,
+    progress: Progress | None = None,
+    **compile_options: Any,
+) -> Model:
+    """Load a model; one that is not compiled yet is compiled first, through the cache.
+
+    Args:
+        source: a .vmfb (path, bytes or `Artifact`), or anything `sylvite.compile` takes.
+        device: a driver's name, whose device the model then owns, or a device to share.
+        parameters: parameter files: ``path``, ``scope=path``, several of them, or a mapping from scope to
+            path or to arrays by key. A file of the module's stem beside a .vmfb is found by itself.
+        limits: sandbox limits of a device made here (memory and deadline) and of the program's host memory.
+        dims: extents for symbolic dims of an ONNX model.
+        specialize: compile an ONNX model with symbolic dims for the shapes it is called with, when they
+            come; otherwise compile it as it is, with open dims.
+        variants: how many specialized programs to keep.
+        modules: further modules the program may import from.
+        copy: return copies of outputs instead of views of guest memory.
+        cache: use the compile cache.
+        progress: called when a phase of the compile begins.
+        compile_options: further options of `sylvite.compile`.
+
+    Raises:
+        NotFoundError: a file, driver or scope that does not exist.
+        InvalidArgumentError: options that do not go together.
+        FormatError: a malformed file.
+        CompileError: the compiler refused the model.
+        LinkError: the program imports something that is not there.
+        OutOfMemoryError, UnavailableError
+    """
+    if is_module(source):
+        _refuse_compile_options(dims, compile_options)
+    opened, owns_device = _open_device(device, limits)
+    try:
+        loader = _Loader(opened, parameters, limits, tuple(modules))
+        if is_module(source):
+            programs: ProgramSource = FixedProgram(loader.program(module_source(source)))
+        else:
+            options = {
+                "cache": cache,
+                "progress": progress,
+                "target": compile_target(opened),
+                **compile_options,
+            }
+            programs = _compiled(source, dims or {}, options, loader, variants if specialize else 0)
+        return Model(programs, opened, owns_device=owns_device, copy=copy)
+    except BaseException:
+        if owns_device:
+            opened.close()
+        raise
+
+
+def _open_device(device: str | Device, limits: Limits | None) -> tuple[Device, bool]:
+    if isinstance(device, str):
+        return create_device(device, limits=limits), True
+    if not isinstance(device, Device):
+        raise InvalidArgumentError(f"device must be a driver's name or a Device, not {type(device).__name__}")
+    if limits is not None and limits.memory_bytes is not None:
+        raise InvalidArgumentError(
+            "a shared device has its memory limit already; give it to sylvite.create_device(limits=...)"
+        )
+    return device, False
+
+
+def _refuse_compile_options(dims: Mapping[str, int] | None, options: Mapping[str, Any]) -> None:
+    given = [*(["dims"] if dims else []), *options]
+    if given:
+        raise InvalidArgumentError(f"the module is compiled already, so {', '.join(given)} cannot be given")
+
+
+class _Loader:
+    """Makes programs out of modules, with what `load` was given."""
+
+    def __init__(
+        self,
+        device: Device,
+        parameters: Parameters | None,
+        limits: Limits | None,
+        modules: tuple[NativeModule, ...],
+    ) -> None:
+        self._device = device
+        self._parameters = parameters
+        self._limits = limits
+        self._modules = modules
+
+    def program(self, source: ModuleSource) -> Program:
+        archive = source.open()
+        try:
+            providers = open_parameter_providers(self._parameters, source.parameters)
+        except BaseException:
+            archive.close()
+            raise
+        return Program(
+            archive, device=self._device, providers=providers, modules=self._modules, limits=self._limits
+        )
+
+
+def _compiled(
+    source: Any, dims: Mapping[str, int], options: Mapping[str, Any], loader: _Loader, variants: int
+) -> ProgramSource:
+    """Compile now, or when shapes are known if the model has symbolic dims and ``variants`` allows."""
+    resolved = resolve(source, example_inputs=options.get("example_inputs"))
+    options = {name: value for name, value in options.items() if name != "example_inputs"}
+    open_signature = _open_signature(resolved, dims) if variants else None
+    if open_signature is None:
+        return FixedProgram(
+            loader.program(ModuleSource.from_artifact(compile_model(resolved, dims=dims, **options)))
+        )
+
+    def build(extents: Mapping[str, int]) -> Program:
+        artifact = compile_model(resolved, dims={**dims, **extents}, **options)
+        return loader.program(ModuleSource.from_artifact(artifact))
+
+    return SpecializedPrograms(open_signature, build, capacity=variants)
+
+
+def _open_signature(source: Source, dims: Mapping[str, int]) -> Signature | None:
+    """The signature of an ONNX model that leaves dims open after ``dims``, else ``None``."""
+    if source.kind != "onnx":
+        return None
+    from ..compile import onnx_graph
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = source.path
+        if path is None:
+            path = Path(directory) / "model.onnx"
+            source.write_to(path)
+        model = onnx_graph.load_model(path, source.data_directory, where=source.name, weights=False)
+    onnx_graph.fix_dims(model, dims)
+    if not onnx_graph.symbolic_dims(model):
+        return None
+    return signature_from_spec(onnx_graph.function_spec(model, model.graph.name or "main_graph"))

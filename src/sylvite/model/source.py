@@ -1,0 +1,163 @@
+"""What `load` is given, and how it becomes an archive with its parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..compile.artifact import Artifact
+from ..errors import InvalidArgumentError, NotFoundError, UnavailableError
+from ..hal import Device
+from ..vm.parameters import ParameterIndex, ParameterProvider, index_arrays, open_parameters, open_providers
+from ..vmfb import Archive, open_archive
+
+__all__ = [
+    "ModuleSource",
+    "Parameters",
+    "compile_target",
+    "is_module",
+    "module_source",
+    "open_parameter_providers",
+]
+
+Parameters: TypeAlias = (
+    "str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Mapping[str, Any] | ParameterIndex"
+)
+"""``path``, ``scope=path``, several of them, or a mapping of scopes to paths, indices or arrays by key."""
+
+_ZIP_MAGIC = b"PK\x03\x04"
+_FLATBUFFER_IDENTIFIER = b"IREE"
+_WASM_FORMAT = "system-wasm-wasm_32"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleSource:
+    """A compiled module: a file, or its bytes, and the parameter files that belong to it by scope."""
+
+    path: Path | None
+    data: bytes | memoryview | None
+    parameters: tuple[tuple[str, Path], ...] = ()
+
+    @classmethod
+    def from_artifact(cls, artifact: Artifact) -> ModuleSource:
+        """The module that a compile left."""
+        parameters = tuple((artifact.parameter_scope, path) for path in artifact.parameters)
+        return cls(path=artifact.path, data=None, parameters=parameters)
+
+    @classmethod
+    def from_path(cls, path: Path) -> ModuleSource:
+        """A .vmfb; a parameter file of the same stem beside it, as ``compile`` leaves it, belongs to it."""
+        beside = path.with_suffix(".irpa")
+        parameters = (("model", beside),) if beside.is_file() else ()
+        return cls(path=path, data=None, parameters=parameters)
+
+    def open(self) -> Archive:
+        """Open and verify the archive.
+
+        Raises:
+            NotFoundError, FormatError
+        """
+        if self.path is None:
+            return open_archive(self.data if self.data is not None else b"")
+        if not self.path.exists():
+            raise NotFoundError(f"no such file: {self.path}")
+        try:
+            return open_archive(self.path)
+        except OSError as error:
+            raise NotFoundError(f"cannot open {self.path}: {error.strerror}") from error
+
+
+def is_module(source: Any) -> bool:
+    """Whether ``source`` is compiled already."""
+    if isinstance(source, Artifact | ModuleSource):
+        return True
+    if isinstance(source, bytes | bytearray | memoryview):
+        head = bytes(memoryview(source).cast("B")[:8])
+        return head.startswith(_ZIP_MAGIC) or head[4:8] == _FLATBUFFER_IDENTIFIER
+    if isinstance(source, str | os.PathLike) and "\n" not in os.fspath(source):
+        return Path(source).suffix.lower() == ".vmfb" or _has_zip_magic(Path(source))
+    return False
+
+
+def _has_zip_magic(path: Path) -> bool:
+    # A torch program (.pt2) is a zip too.
+    if path.suffix.lower() not in ("", ".bin", ".zip") or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == _ZIP_MAGIC
+
+
+def module_source(source: Any) -> ModuleSource:
+    """The module that ``source`` is; it must satisfy `is_module`."""
+    if isinstance(source, ModuleSource):
+        return source
+    if isinstance(source, Artifact):
+        return ModuleSource.from_artifact(source)
+    if isinstance(source, str | os.PathLike):
+        return ModuleSource.from_path(Path(source))
+    return ModuleSource(path=None, data=bytes(source))
+
+
+def compile_target(device: Device) -> str:
+    """The compile target whose code ``device`` runs.
+
+    Raises:
+        UnavailableError: none does.
+    """
+    if device.can_load(_WASM_FORMAT):
+        return "wasm32"
+    raise UnavailableError(f"no compile target for device {device.identifier}; load a compiled module")
+
+
+def open_parameter_providers(
+    parameters: Parameters | None, belonging: Sequence[tuple[str, Path]]
+) -> list[ParameterProvider]:
+    """Open what the caller gave, and for scopes the caller did not give, what belongs to the module.
+
+    Raises:
+        NotFoundError, FormatError, InvalidArgumentError
+    """
+    providers = _open_given(parameters)
+    given = {provider.scope for provider in providers}
+    flags = [f"{scope}={path}" for scope, path in belonging if scope not in given]
+    try:
+        return [*providers, *open_providers(flags)]
+    except BaseException:
+        for provider in providers:
+            provider.close()
+        raise
+
+
+def _open_given(parameters: Parameters | None) -> list[ParameterProvider]:
+    if parameters is None:
+        return []
+    if isinstance(parameters, str | os.PathLike):
+        return open_providers([parameters])
+    if isinstance(parameters, ParameterIndex):
+        return [ParameterProvider("", parameters)]
+    if isinstance(parameters, Mapping):
+        return [ParameterProvider(scope, _index(scope, value)) for scope, value in parameters.items()]
+    return open_providers(parameters)
+
+
+def _index(scope: str, value: Any) -> ParameterIndex:
+    if isinstance(value, ParameterIndex):
+        return value
+    if isinstance(value, str | os.PathLike):
+        return open_parameters(value)
+    if isinstance(value, Mapping) and all(isinstance(array, np.ndarray) for array in value.values()):
+        return index_arrays(value)
+    if isinstance(value, Sequence):
+        merged = ParameterIndex()
+        for path in value:
+            merged.merge(open_parameters(path))
+        return merged
+    raise InvalidArgumentError(
+        f"parameters of scope {scope!r} must be a path, paths, a ParameterIndex or a mapping of arrays, "
+        f"not {type(value).__name__}"
+    )
