@@ -128,7 +128,7 @@ class Resolver:
             if found is not None:
                 _hold(found.module, resources)
                 resolution.imports[space, name] = found.function
-            elif (space, name) in side.weak:
+            elif name in side.weak:
                 resolution.imports[space, name] = self._trapping(name, function_type)
             else:
                 resolution.missing[name if space == ENVIRONMENT else f"{space}.{name}"] = None
@@ -147,7 +147,7 @@ class Resolver:
                 found = self._find_function(name, symbols)
                 if found is not None:
                     slot = self._slot_of(name, found, resources)
-                elif (GOT_FUNCTIONS, name) not in side.weak:
+                elif name not in side.weak:
                     resolution.missing[name] = None
                     continue
             entry = self._entry(slot)
@@ -165,7 +165,7 @@ class Resolver:
     ) -> None:
         for name in side.got_data:
             address = self._find_data(name, side, symbols, memory_base, resources)
-            if address is None and (GOT_DATA, name) in side.weak:
+            if address is None and name in side.weak:
                 address = 0
             if address is None:
                 resolution.missing[name] = None
@@ -226,8 +226,8 @@ class Resolver:
         function = self._host_math.get(name)
         if function is None:
             spec = HOST_MATH[name].spec() if name in HOST_MATH else None
-            if spec is None:
-                spec = support.sincos_specs(self._space.memory).get(name)
+            if name in ("sincos", "sincosf"):
+                spec = support.sincos_specs(self._space.memory)[name]
             if spec is not None:
                 function = self._host_math[name] = self._make(spec)
         return function

@@ -40,7 +40,7 @@ class SideModule:
         function_imports: functions wanted of ``env`` or others, with their types.
         got_functions: symbols whose table index it wants in a ``GOT.func`` global.
         got_data: symbols whose address it wants in a ``GOT.mem`` global.
-        weak: imports (module, name) that may stay undefined.
+        weak: symbols that may stay undefined.
         function_exports: index of exported functions.
         data_exports: address of exported data, relative to ``__memory_base``.
         minimum_pages, minimum_entries: what its memory and table imports ask for.
@@ -54,7 +54,7 @@ class SideModule:
     function_imports: Mapping[tuple[str, str], FunctionType]
     got_functions: tuple[str, ...]
     got_data: tuple[str, ...]
-    weak: frozenset[tuple[str, str]]
+    weak: frozenset[str]
     function_exports: Mapping[str, int]
     data_exports: Mapping[str, int]
     minimum_pages: int
@@ -185,7 +185,7 @@ def read_side_module(data: bytes, *, name: str) -> SideModule:
         function_imports=sorter.functions,
         got_functions=tuple(sorter.got_functions),
         got_data=tuple(sorter.got_data),
-        weak=frozenset((item.module, item.name) for item in info.imports if item.flags & SymbolFlags.WEAK),
+        weak=frozenset(item.name for item in info.imports if item.flags & SymbolFlags.WEAK),
         function_exports={
             item.name: item.index for item in module.exports if item.kind is ExternKind.FUNCTION
         },
