@@ -13,13 +13,18 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..errors import InvalidArgumentError, UnsupportedFeatureError
 from ..trace import Tracer
 from . import transfer
 from .allocator import DEFAULT_MEMORY_TYPE, DEFAULT_USAGE, Allocator
 from .buffer import Buffer, TransientStorage, check_range
+from .buffer_view import BufferView
 from .command_buffer import Binding, CommandBuffer, check_fill, check_usage, overlaps
 from .commands import BufferRef
+from .element_types import element_type_from_numpy
 from .executable import Executable
 from .fence import Fence
 from .file import File
@@ -119,6 +124,26 @@ class Device(abc.ABC):
         """Whether `create_executable` takes this format."""
 
     # -- making things ------------------------------------------------------------------------------
+
+    def allocate(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+        """A writable array in the device's memory. A program that gets it as an input uses it without a
+        copy. Its contents are undefined; its memory lives as long as the array does.
+
+        Args:
+            shape: extents, in elements.
+            dtype: a dtype that has an element type.
+
+        Raises:
+            InvalidArgumentError: the dtype has no element type, or an extent is negative.
+            OutOfMemoryError: memory ran out or a cap was reached.
+            ClosedError: the device is closed.
+        """
+        extents = (shape,) if isinstance(shape, int) else tuple(shape)
+        element_type = element_type_from_numpy(np.dtype(dtype))
+        if any(extent < 0 for extent in extents):
+            raise InvalidArgumentError(f"shape {extents} has a negative extent")
+        buffer = self.allocator.allocate(element_type.byte_length(extents), tag="input")
+        return BufferView(buffer, extents, element_type).numpy()
 
     def create_command_buffer(
         self,

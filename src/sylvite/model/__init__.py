@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from ..drivers import create_device
 from ..engines.base import Limits
-from .arrays import allocate
 from .function import Function, Invocation
 from .load import load
 from .model import Functions, Model
@@ -26,7 +25,6 @@ __all__ = [
     "Model",
     "Signature",
     "ValueKind",
-    "allocate",
     "create_device",
     "load",
 ]

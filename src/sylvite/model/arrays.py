@@ -7,7 +7,6 @@ passed as it is; anything else is copied once. Outputs are views of device memor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,29 +18,9 @@ from ..hal import BufferView, Device, ElementType, element_type_from_numpy
 from ..vm.refs import VmBuffer, VmList
 from .signature import Argument, ValueKind, describe_shape
 
-__all__ = ["allocate", "check_array", "from_program", "to_array", "to_program"]
+__all__ = ["check_array", "from_program", "to_array", "to_program"]
 
 Array = npt.NDArray[Any]
-
-
-def allocate(device: Device, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32) -> Array:
-    """A writable array in memory of ``device``, for use as an input without a copy. Contents are undefined.
-
-    Args:
-        device: the device of the model.
-        shape: extents, in elements.
-        dtype: a dtype that has an element type.
-
-    Raises:
-        InvalidArgumentError: the dtype has no element type, or an extent is negative.
-        OutOfMemoryError, ClosedError
-    """
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    element_type = element_type_from_numpy(np.dtype(dtype))
-    if any(extent < 0 for extent in extents):
-        raise InvalidArgumentError(f"shape {extents} has a negative extent")
-    buffer = device.allocator.allocate(element_type.byte_length(extents), tag="input")
-    return BufferView(buffer, extents, element_type).numpy()
 
 
 def to_array(value: Any, argument: Argument, where: str) -> Array | BufferView:
@@ -229,8 +208,3 @@ def _result_array(view: BufferView, argument: Argument | None) -> Array:
     if declared is not None and declared != array.dtype and declared.itemsize == array.dtype.itemsize:
         return array.view(declared)
     return array
-
-
-def element_count(shape: Sequence[int]) -> int:
-    """Product of the extents."""
-    return math.prod(shape)
