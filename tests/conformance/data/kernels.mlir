@@ -16,11 +16,10 @@ hal.executable.source public @kernels {
     hal.return %c1, %c1, %c1 : index, index, index
   }
 
-  // out[linear id] = x | y << 8 | z << 16.
+  // out[linear id] = x | y << 8 | z << 16. The counts are arguments, or the compiler would fold them.
   hal.executable.export public @write_workgroup_ids ordinal(1) layout(#one)
-      count(%device: !hal.device) -> (index, index, index) {
-    %c1 = arith.constant 1 : index
-    hal.return %c1, %c1, %c1 : index, index, index
+      count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+    hal.return %x, %y, %z : index, index, index
   }
 
   // out[i] = -in[i], one element per workgroup along x.

@@ -134,7 +134,7 @@ class _DispatchIndirectStep(_DispatchStep):
     def run(self, execution: Execution) -> None:
         bound = CommandBuffer.resolve(self._counts, execution.bindings)
         view = bound.storage.view(bound.byte_offset, bound.byte_length, writable=False)
-        grid = struct.unpack_from("<3I", view)
+        grid = struct.unpack_from("<3I", view.data)
         self._slab.write_workgroup_count(self._layout, grid)
         self._set_grid(grid)
         super().run(execution)

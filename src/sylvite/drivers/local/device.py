@@ -115,7 +115,7 @@ class LocalDevice(Device):
         try:
             loaded, library = load_library(self.space, bytes(data), name=name, constants=constants)
         except BaseException:
-            self._forget_stack()
+            self.space.reset_stack()
             raise
         try:
             needed = max((entry.export.local_memory_bytes for entry in library.exports), default=0)
@@ -139,15 +139,11 @@ class LocalDevice(Device):
         try:
             command_buffer.execute(execution, self._deadline_ns)
         except BaseException:
-            self._forget_stack()
+            self.space.reset_stack()
             raise
         finally:
             if self._deadline_ns is not None:
                 space.store.set_deadline(self._deadline_ns)
-
-    def _forget_stack(self) -> None:
-        """Empty the shadow stack: a guest that was stopped left its frames on it."""
-        self.space.stack.pointer.value = self.space.stack.top
 
     def _unload_discarded(self) -> None:
         while self._discarded:
