@@ -30,6 +30,24 @@ def test_buffer_write_then_read_returns_what_was_written(allocator):
     assert buffer.byte_length == 16
 
 
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"ab", bytearray(b"ab"), np.arange(3, dtype=np.complex64), np.zeros((2, 0)), np.float32([1, 2])],
+    ids=lambda data: type(data).__name__,
+)
+def test_buffer_write_takes_any_contiguous_bytes(allocator, data):
+    buffer = allocator.allocate(64)
+    buffer.write(0, data)
+    expected = data.tobytes() if isinstance(data, np.ndarray) else bytes(data)
+    assert buffer.read(0, len(expected)) == expected
+
+
+@pytest.mark.parametrize("data", ["text", 5, None, [1, 2], np.arange(8)[::2], memoryview(b"abcd")[::2]])
+def test_buffer_write_of_anything_else_is_refused(allocator, data):
+    with pytest.raises(InvalidArgumentError, match="contiguous"):
+        allocator.allocate(64).write(0, data)
+
+
 def test_buffer_map_is_memory_of_the_buffer(allocator):
     buffer = allocator.allocate(8)
     mapping = buffer.map(MemoryAccess.ALL, offset=2, length=3)

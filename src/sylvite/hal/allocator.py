@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InvalidArgumentError
 from ..trace import Tracer
-from .buffer import Buffer, Storage, TransientStorage
+from .buffer import Buffer, Storage, TransientStorage, host_bytes
 from .types import BufferUsage, MemoryAccess, MemoryType
 
 __all__ = ["DEFAULT_MEMORY_TYPE", "DEFAULT_USAGE", "Allocator", "AllocatorStatistics"]
@@ -149,7 +149,7 @@ class Allocator(abc.ABC):
             ClosedError: the device is closed.
         """
         offered = self._offered_type(memory_type)
-        source = np.frombuffer(data, np.uint8)
+        source = host_bytes(data, what="import of host memory")
         storage = self._import(source, data)
         if storage is None:
             if not copy:

@@ -18,11 +18,13 @@ import numpy.typing as npt
 
 from ..errors import ClosedError, InvalidArgumentError
 from ..trace import Counters
-from .types import WHOLE_BUFFER, BufferUsage, MemoryAccess, MemoryType
+from .types import WHOLE_BUFFER, BufferUsage, MemoryAccess, MemoryType, has_any, lacks
 
-__all__ = ["Buffer", "Storage", "TransientStorage", "check_range"]
+__all__ = ["Buffer", "Storage", "TransientStorage", "check_range", "host_bytes"]
 
 ByteArray = npt.NDArray[np.uint8]
+
+_WRITABLE = MemoryAccess.WRITE | MemoryAccess.ANY
 
 
 def check_range(offset: int, length: int, available: int, *, what: str) -> int:
@@ -39,6 +41,26 @@ def check_range(offset: int, length: int, available: int, *, what: str) -> int:
         message = f"{what}: {length} bytes at offset {offset} reach beyond its {available} bytes"
         raise InvalidArgumentError(message)
     return length
+
+
+def host_bytes(data: Any, *, what: str) -> ByteArray:
+    """The bytes of a bytes-like object or of an array of any dtype, without a copy.
+
+    Raises:
+        InvalidArgumentError: it is neither, or not contiguous; ``what`` names it.
+    """
+    try:
+        if isinstance(data, np.ndarray):
+            if not data.flags.c_contiguous:
+                raise InvalidArgumentError(f"{what}: the array is not contiguous")
+            # Not through the buffer protocol, which does not know every dtype (bf16).
+            return data.reshape(-1).view(np.uint8)
+        view = memoryview(data)
+        return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        if isinstance(error, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError(f"{what}: needs contiguous bytes: {error}") from error
 
 
 class _Span:
@@ -283,14 +305,14 @@ class Buffer:
         """
         storage = self.storage
         length = check_range(offset, length, self.byte_length, what="mapping of a buffer")
-        if not self.memory_type & MemoryType.HOST_VISIBLE:
+        if not has_any(self.memory_type, MemoryType.HOST_VISIBLE):
             raise InvalidArgumentError("the buffer cannot be mapped: its memory is not visible to the host")
         if access is None:
             access = self.allowed_access
-        elif not access & MemoryAccess.ANY and access & ~self.allowed_access & MemoryAccess.ALL:
+        elif not has_any(access, MemoryAccess.ANY) and lacks(self.allowed_access, access, MemoryAccess.ALL):
             message = f"the buffer allows {self.allowed_access!r} but {access!r} was asked for"
             raise InvalidArgumentError(message)
-        writable = bool(access & (MemoryAccess.WRITE | MemoryAccess.ANY))
+        writable = has_any(access, _WRITABLE)
         return storage.view(self.byte_offset + offset, length, writable=writable)
 
     def map(
@@ -323,7 +345,7 @@ class Buffer:
         Raises:
             InvalidArgumentError, ClosedError: see `view`.
         """
-        source = np.frombuffer(data, np.uint8)
+        source = host_bytes(data, what="source of a write")
         self.view(offset, source.size, access=MemoryAccess.WRITE)[:] = source
         self.storage.counters.bytes_copied += source.size
 

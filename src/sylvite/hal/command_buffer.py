@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import ClosedError, InvalidArgumentError
-from .buffer import Buffer, Storage, check_range
+from .buffer import Buffer, Storage, check_range, host_bytes
 from .commands import (
     AdviseBuffer,
     BeginDebugGroup,
@@ -36,6 +36,8 @@ from .types import (
     DispatchFlags,
     ExecutionStage,
     MemoryAccess,
+    has_any,
+    lacks,
 )
 
 __all__ = ["Binding", "CommandBuffer", "CommandBufferState", "check_fill", "check_usage", "overlaps"]
@@ -98,9 +100,9 @@ def check_usage(buffer: Buffer, usage: BufferUsage, access: MemoryAccess, *, wha
     Raises:
         InvalidArgumentError: none of the bits of ``usage``, or not all of ``access``, are allowed.
     """
-    if usage and not buffer.allowed_usage & usage:
+    if usage and not has_any(buffer.allowed_usage, usage):
         raise InvalidArgumentError(f"{what}: the buffer allows {buffer.allowed_usage!r}, not {usage!r}")
-    if access & ~buffer.allowed_access & MemoryAccess.ALL:
+    if lacks(buffer.allowed_access, access, MemoryAccess.ALL):
         raise InvalidArgumentError(f"{what}: the buffer allows {buffer.allowed_access!r}, not {access!r}")
 
 
@@ -276,15 +278,15 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
             ClosedError: the command buffer is closed.
         """
         self._check_recording(CommandCategory.TRANSFER)
-        data = memoryview(source).cast("B")
-        length = check_range(source_offset, target.length, len(data), what="update source")
+        data = host_bytes(source, what="update source")
+        length = check_range(source_offset, target.length, data.size, what="update source")
         resolved = self._reference(
             dataclasses.replace(target, length=length),
             BufferUsage.TRANSFER_TARGET,
             MemoryAccess.WRITE,
             what="update target",
         )
-        captured = bytes(data[source_offset : source_offset + length])
+        captured = data[source_offset : source_offset + length].tobytes()
         self._append(UpdateBuffer(data=captured, target=resolved))
 
     def copy_buffer(self, source: BufferRef, target: BufferRef) -> None:
@@ -378,11 +380,14 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
             self._refuse_state("executed")
         for executable in self._executables:
             executable.check_open()
-        return tuple(self._bind_slot(slot, ref) for slot, ref in self._with_missing(binding_table))
+        count = max(self._slots, default=-1) + 1
+        missing = count - len(binding_table)
+        table = binding_table if missing <= 0 else [*binding_table, *[BufferRef()] * missing]
+        return tuple(self._bind_slot(slot, table[slot]) for slot in range(count))
 
     def begin_execution(self) -> None:
         """Note that it is submitted: a one-shot command buffer is spent by that (for devices)."""
-        if self.mode & CommandBufferMode.ONE_SHOT:
+        if has_any(self.mode, CommandBufferMode.ONE_SHOT):
             self._state = CommandBufferState.SPENT
 
     @staticmethod
@@ -437,7 +442,7 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
     def _check_recording(self, category: CommandCategory = CommandCategory.NONE) -> None:
         if self._state is not CommandBufferState.RECORDING:
             self._refuse_state("recorded")
-        if category & ~self.categories:
+        if lacks(self.categories, category, category):
             raise InvalidArgumentError(f"the command buffer takes {self.categories!r}, not {category!r}")
 
     def _check_dispatch(
@@ -451,7 +456,7 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
         self._check_recording(CommandCategory.DISPATCH)
         export = executable.export(ordinal)
         what = f"dispatch of {export.name}"
-        if flags & ~_SUPPORTED_DISPATCH_FLAGS:
+        if lacks(_SUPPORTED_DISPATCH_FLAGS, flags, flags):
             raise InvalidArgumentError(f"{what}: flags {flags!r} are not supported")
         self._check_count(what, "constants", constant_count, export.constant_count)
         self._check_count(what, "bindings", binding_count, export.binding_count)
@@ -485,7 +490,7 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
         if ref.buffer is None:
             return self._reference_slot(ref, usage, access, what, alignment)
         check_usage(ref.buffer, usage, access, what=what)
-        if usage & _ANY_DISPATCH_USAGE:
+        if has_any(usage, _ANY_DISPATCH_USAGE):
             self._check_storage(ref.buffer.storage, what)
         length = check_range(ref.offset, ref.length, ref.buffer.byte_length, what=what)
         return BufferRef(ref.buffer.subspan(0), 0, ref.offset, length)
@@ -503,21 +508,14 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
         self._slots.setdefault(ref.slot, _SlotRequirements()).merge(end, alignment, usage, access)
         return ref
 
-    def _with_missing(self, binding_table: Sequence[BufferRef]) -> list[tuple[int, BufferRef | None]]:
-        """Pairs of slot and reference, up to the last slot that a command uses."""
-        count = max(self._slots, default=-1) + 1
-        padded: list[BufferRef | None] = [*binding_table[:count]]
-        padded.extend([None] * (count - len(padded)))
-        return list(enumerate(padded))
-
-    def _bind_slot(self, slot: int, ref: BufferRef | None) -> Binding | None:
+    def _bind_slot(self, slot: int, ref: BufferRef) -> Binding | None:
         wanted = self._slots.get(slot)
         if wanted is None:
             return None
         what = f"slot {slot} of the binding table"
-        if ref is None or ref.buffer is None:
-            raise InvalidArgumentError(f"{what} is used by the command buffer but holds no buffer")
         buffer = ref.buffer
+        if buffer is None:
+            raise InvalidArgumentError(f"{what} is used by the command buffer but holds no buffer")
         storage = buffer.storage
         length = check_range(ref.offset, ref.length, buffer.byte_length, what=what)
         if wanted.byte_length > length:
@@ -526,6 +524,6 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
             raise InvalidArgumentError(f"{what}: offset {ref.offset} is not a multiple of {wanted.alignment}")
         for usage in wanted.usages:
             check_usage(buffer, usage, wanted.access, what=what)
-            if usage & _ANY_DISPATCH_USAGE:
+            if has_any(usage, _ANY_DISPATCH_USAGE):
                 self._check_storage(storage, what)
         return Binding(storage, buffer.byte_offset + ref.offset, length)

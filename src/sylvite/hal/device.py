@@ -20,7 +20,7 @@ from ..errors import InvalidArgumentError, UnsupportedFeatureError
 from ..trace import Tracer
 from . import transfer
 from .allocator import DEFAULT_MEMORY_TYPE, DEFAULT_USAGE, Allocator
-from .buffer import Buffer, TransientStorage, check_range
+from .buffer import Buffer, TransientStorage, check_range, host_bytes
 from .buffer_view import BufferView
 from .command_buffer import Binding, CommandBuffer, check_fill, check_usage, overlaps
 from .commands import BufferRef
@@ -311,10 +311,10 @@ class Device(abc.ABC):
         length: int = WHOLE_BUFFER,
     ) -> None:
         """Write host bytes, which are captured now."""
-        data = memoryview(source).cast("B")
-        length = check_range(source_offset, length, len(data), what="update source")
+        data = host_bytes(source, what="update source")
+        length = check_range(source_offset, length, data.size, what="update source")
         bound = self._bind_target(target, target_offset, length, "update target")
-        captured = bytes(data[source_offset : source_offset + length])
+        captured = data[source_offset : source_offset + length].tobytes()
         self._transfer("update", wait, signal, lambda: self._update(captured, bound))
 
     def queue_read(

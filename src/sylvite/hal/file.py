@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from ..errors import ClosedError, InvalidArgumentError, NotFoundError
-from .buffer import check_range
+from .buffer import check_range, host_bytes
 from .types import MemoryAccess
 
 __all__ = ["File"]
@@ -45,11 +45,7 @@ class File:
         Raises:
             InvalidArgumentError: the object is read-only but is to be written, or not contiguous.
         """
-        try:
-            view = memoryview(data).cast("B")
-        except TypeError as error:
-            raise InvalidArgumentError(f"file {name} needs contiguous memory: {error}") from error
-        return cls(view, access=access, name=name)
+        return cls(host_bytes(data, what=f"file {name}").data, access=access, name=name)
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], *, access: MemoryAccess = MemoryAccess.READ) -> File:

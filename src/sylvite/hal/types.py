@@ -26,6 +26,8 @@ __all__ = [
     "ExecutionStage",
     "MemoryAccess",
     "MemoryType",
+    "has_any",
+    "lacks",
     "parse_enum",
     "parse_flags",
 ]
@@ -170,6 +172,22 @@ class DispatchFlags(enum.IntFlag, boundary=enum.STRICT):
     STATIC_INDIRECT_ARGUMENTS = 1 << 4
     ALLOW_INLINE_EXECUTION = 1 << 5
     BORROW_RESOURCE_LIFETIMES = 1 << 6
+
+
+# The operators of IntFlag make a new member each time, which costs as much as a whole dispatch; what is
+# tested on every call goes through int's own.
+_and = int.__and__
+
+
+def has_any(flags: int, wanted: int) -> bool:
+    """Whether one of the wanted bits is set."""
+    return _and(flags, wanted) != 0
+
+
+def lacks(flags: int, wanted: int, mask: int) -> bool:
+    """Whether one of the wanted bits that are in ``mask`` is not set."""
+    asked = _and(wanted, mask)
+    return _and(flags, asked) != asked
 
 
 _Flags = TypeVar("_Flags", bound=enum.IntFlag)

@@ -25,6 +25,9 @@ __all__ = ["DispatchLayout", "Slab", "SlabBuilder"]
 Words = npt.NDArray[np.uint32]
 
 WORD_BYTES: Final = 4
+# Below this, a loop is faster than numpy's fixed costs.
+_FEW_PATCHES: Final = 48
+_NO_PATCHES: Final = np.zeros((3, 0), np.uint32)
 _STATE_WORDS: Final = DISPATCH_STATE.byte_length // WORD_BYTES
 _COUNT_X_WORD: Final = DISPATCH_STATE.offsets["workgroup_count_x"] // WORD_BYTES
 
@@ -125,8 +128,9 @@ class Slab:
         self._pointer_patches: list[tuple[int, int, int]] = []
         self._length_patches: list[tuple[int, int, int]] = []
         self._late: list[tuple[int, Binding]] = []
-        self._pointers: Words | None = None
-        self._lengths: Words | None = None
+        self._pointers: Words = _NO_PATCHES
+        self._lengths: Words = _NO_PATCHES
+        self._memory = words.data
 
     def bind(self, pointer_word: int, length_word: int, ref: BufferRef) -> None:
         """Write a binding, or note what to patch."""
@@ -157,16 +161,27 @@ class Slab:
             ClosedError: a transient buffer was deallocated.
         """
         for word, bound in self._late:
-            self.words[word] = bound.address
-        if not self._pointer_patches or self._pointers is None or self._lengths is None:
+            self._memory[word] = bound.address
+        if not self._pointer_patches:
             return
-        addresses = np.array([0 if bound is None else bound.address for bound in table], np.uint32)
-        word, slot, offset = self._pointers
-        self.words[word] = addresses[slot] + offset
+        addresses = [0 if bound is None else bound.address for bound in table]
+        self._write_patches(self._pointer_patches, self._pointers, addresses, 1)
         if self._length_patches:
-            byte_lengths = np.array([0 if bound is None else bound.byte_length for bound in table], np.uint32)
-            word, slot, offset = self._lengths
-            self.words[word] = byte_lengths[slot] - offset
+            byte_lengths = [0 if bound is None else bound.byte_length for bound in table]
+            self._write_patches(self._length_patches, self._lengths, byte_lengths, -1)
+
+    def _write_patches(
+        self, patches: list[tuple[int, int, int]], rows: Words, values: list[int], sign: int
+    ) -> None:
+        """Write ``values[slot] + sign * offset`` to every patch's word."""
+        if len(patches) < _FEW_PATCHES:
+            memory = self._memory
+            for word, slot, offset in patches:
+                memory[word] = values[slot] + sign * offset
+            return
+        word_row, slot_row, offset_row = rows
+        found = np.array(values, np.uint32)[slot_row]
+        self.words[word_row] = found + offset_row if sign > 0 else found - offset_row
 
     def write_workgroup_count(self, layout: DispatchLayout, count: tuple[int, int, int]) -> None:
         """Write the workgroup counts of an indirect dispatch."""
