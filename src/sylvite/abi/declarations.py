@@ -44,6 +44,7 @@ class Callback:
 
     ``name`` is the typedef, or ``owner.member`` for a type written in place. ``expression`` is C text of
     the function type, None where C has no way to spell it. ``typedef`` tells whether ``name`` is one.
+    ``type`` is the (pointer) type as written, typedefs of typedefs taken off.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Callback:
     line: int
     expression: str | None
     typedef: bool
+    type: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +174,12 @@ class _Reader:
             pointer = "PointerType" in chain
             expression = f"__typeof__(***(__typeof__({name})*)0)" if pointer else name
             self.callbacks.setdefault(
-                name, Callback(name=name, file=file, line=line, expression=expression, typedef=True)
-            )
+                name,
+                Callback(
+                    name=name, file=file, line=line, expression=expression, typedef=True,
+                    type=node["type"].get("desugaredQualType", written),
+                ),
+            )  # fmt: skip
             self._nested(name, written, file, line)
         elif (unnamed := _unnamed_record(node)) is not None:
             self._named_record(name, name, unnamed == "union", file, line)
@@ -212,13 +218,14 @@ class _Reader:
         unspellable = _UNSPELLABLE.search(spelled)
         expression = None if unspellable else f"__typeof__(***(__typeof__({spelled})*)0)"
         self.callbacks.setdefault(
-            name, Callback(name=name, file=file, line=line, expression=expression, typedef=False)
+            name,
+            Callback(name=name, file=file, line=line, expression=expression, typedef=False, type=spelled),
         )
         self._nested(name, spelled, file, line)
 
     def _nested(self, name: str, spelled: str, file: str, line: int) -> None:
         """Function pointers written inside the parameter list of another."""
-        for index, part in enumerate(_parameter_texts(spelled)):
+        for index, part in enumerate(parameter_texts(spelled)):
             self._spelled(f"{name}.{index}", part, file, line)
 
 
@@ -255,7 +262,7 @@ def _unnamed_record(node: Node) -> str | None:
             return None
 
 
-def _parameter_texts(spelled: str) -> Iterator[str]:
+def parameter_texts(spelled: str) -> Iterator[str]:
     """The parameter types of a function (pointer) type as C text."""
     if not spelled.endswith(")"):
         return

@@ -119,7 +119,9 @@ def load_ir(path: str | os.PathLike[str], toolchain: Toolchain | None = None) ->
         raise NotFoundError(f"no such file: {where}")
     toolchain = toolchain or default_toolchain()
     # The module's own triple decides; clang is told none, and no pass may touch what is judged.
-    done = toolchain.run(["-x", "ir", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-w", "-o", "-", where])
+    done = toolchain.run(
+        ["-x", "ir", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-w", "-o", "-", where]
+    )
     if done.returncode != 0:
         raise FormatError(failure_text(done), where=where)
     text = done.stdout

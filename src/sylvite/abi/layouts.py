@@ -96,7 +96,8 @@ class LayoutReader:
         index = self.graph.plain(index)
         known = self._reach.get(index)
         if known is None:
-            sequence = tuple(self.own(item) for item in self.walk(index) if self._counts(item))
+            # Each layout once: whether uint64_t and size_t are one C type or two makes no difference.
+            sequence = tuple(dict.fromkeys(self.own(item) for item in self.walk(index) if self._counts(item)))
             known = self._reach[index] = self._intern(("reach", sequence))
         return known
 

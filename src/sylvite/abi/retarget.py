@@ -29,7 +29,7 @@ __all__ = ["HostProgram", "compile_ir", "retarget"]
 
 _CPU_ATTRIBUTES = re.compile(
     r'\s*"(?:target-cpu|target-features|tune-cpu|probe-stack|stack-probe-size|min-legal-vector-width'
-    r'|no-realign-stack|stackrealign|branch-target-enforcement|sign-return-address[\w-]*|patchable-function[\w-]*'
+    r"|no-realign-stack|stackrealign|branch-target-enforcement|sign-return-address[\w-]*|patchable-function[\w-]*"
     r'|use-soft-float|fentry-call|guarded-control-stack|branch-protection-pauth-lr)"(?:="[^"]*")?'
 )
 _BASE_FLAGS = re.compile(
@@ -96,7 +96,9 @@ def _refuse(module: IrModule, target: Target, base: Target | None, query: Query 
 @functools.cache
 def _layout_of(triple: str, flags: tuple[str, ...], toolchain: Toolchain) -> str:
     text = toolchain.check(
-        ["-target", triple, *flags, "-S", "-emit-llvm", "-x", "c", "-o", "-", "-"], where=triple, input_text=""
+        ["-target", triple, *flags, "-S", "-emit-llvm", "-x", "c", "-o", "-", "-"],
+        where=triple,
+        input_text="",
     )
     match = re.search(r'^target datalayout = "([^"]*)"', text, re.MULTILINE)
     if match is None:

@@ -155,7 +155,7 @@ class _Judge:
         self.targets = [target for target in ordered.values() if target.name in examination.views]
         self.readers = {t.name: LayoutReader(t, examination.views[t.name], intern) for t in self.targets}
         self.first = examination.views[examination.base]
-        self.callback_keys = _callback_keys(self.first.graph)
+        self.callback_keys = callback_keys(self.first.graph)
         self.callback_findings: dict[str, tuple[Finding, ...]] = {}
 
     # -- grouping -------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class _Judge:
         for index in reader.walk(function):
             if index == function or graph.nodes[index].kind != "function":
                 continue
-            key = self.callback_keys.get(_function_key(graph, index))
+            key = self.callback_keys.get(callback_key(graph, index))
             if key is None:
                 yield self._unjudged(graph, index)
             elif key != subject.key:
@@ -487,17 +487,17 @@ def _is_neutral(node: CType) -> bool:
     return node.kind in ("void", "pointer") or (node.kind == "basic" and node.name in ("float", "double"))
 
 
-def _function_key(graph: TypeGraph, index: int) -> Hashable:
+def callback_key(graph: TypeGraph, index: int) -> Hashable:
     node = graph.nodes[index]
     return (graph.plain(node.target), tuple(graph.plain(item) for item in node.parameters), node.variadic)
 
 
-def _callback_keys(graph: TypeGraph) -> dict[Hashable, str]:
+def callback_keys(graph: TypeGraph) -> dict[Hashable, str]:
     keys: dict[Hashable, str] = {}
     for key, index in graph.roots.items():
         function = graph.function(index)
         if key.startswith("c:") and function is not None:
-            keys.setdefault(_function_key(graph, function), key)
+            keys.setdefault(callback_key(graph, function), key)
     return keys
 
 
