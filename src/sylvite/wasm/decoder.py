@@ -293,6 +293,10 @@ def _check_header(reader: Reader) -> None:
     reader.position = 8
 
 
+def _text(section: SectionId) -> str:
+    return section.name.lower().replace("_", " ")
+
+
 class _Decoder:
     """State of one `decode`."""
 
@@ -324,12 +328,10 @@ class _Decoder:
         size = reader.u32()
         if size > reader.remaining:
             raise reader.error(
-                f"{section.name.lower()} section of {size} bytes, but only {reader.remaining} follow", start
+                f"{_text(section)} section of {size} bytes, but only {reader.remaining} follow", start
             )
         base = reader.offset
-        contents = Reader(
-            reader.bytes(size), where=f"{reader.where}, {section.name.lower()} section", base=base
-        )
+        contents = Reader(reader.bytes(size), where=f"{reader.where}, {_text(section)} section", base=base)
         if section is SectionId.CUSTOM:
             records: object = self._custom(contents)
         else:
@@ -346,12 +348,8 @@ class _Decoder:
 
     def _known(self, section: SectionId, contents: Reader, start: int) -> object:
         if _RANK[section] <= _RANK[self.last]:
-            text = (
-                "appears twice"
-                if section is self.last
-                else f"comes after the {self.last.name.lower()} section"
-            )
-            raise self.reader.error(f"{section.name.lower()} section {text}", start)
+            text = "appears twice" if section is self.last else f"comes after the {_text(self.last)} section"
+            raise self.reader.error(f"{_text(section)} section {text}", start)
         self.last = section
         field, read = _SECTIONS[section]
         records = read(contents)

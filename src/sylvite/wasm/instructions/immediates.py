@@ -66,7 +66,10 @@ def read_value_type(data: bytes, position: int) -> tuple[ValueType, int]:
     return value_type, position + 1
 
 
-def _read_reference_type(data: bytes, position: int) -> tuple[ValueType, int]:
+def _read_heap_type(data: bytes, position: int) -> tuple[ValueType, int]:
+    byte = data[position]
+    if not 0x40 <= byte < 0x80 and read_signed(data, position, 33)[0] >= 0:
+        raise MalformedError("typed function references are not supported", position, unsupported=True)
     value_type, after = read_value_type(data, position)
     if not value_type.is_reference:
         raise MalformedError(f"{value_type.text} is not a reference type", position)
@@ -238,7 +241,7 @@ KINDS: dict[str, ImmediateKind] = {
         ImmediateKind(name="blocktype", read=_read_block_type, write=_write_block_type),
         ImmediateKind(name="labels", read=_read_labels, write=_write_labels),
         ImmediateKind(name="valtypes", read=_read_value_types, write=_write_value_types),
-        ImmediateKind(name="heaptype", read=_read_reference_type, write=_write_byte),
+        ImmediateKind(name="heaptype", read=_read_heap_type, write=_write_byte),
         ImmediateKind(name="catches", read=_read_catches, write=_write_catches),
     )
 }
