@@ -514,7 +514,8 @@ def test_stack_limit_decides_how_deep_recursion_goes(wat):
 def test_deterministic_engine_fuses_relaxed_madd_everywhere(wat):
     text = (
         '(module (func (export "f") (param f32 f32 f32) (result f32)'
-        " (f32x4.extract_lane 0 (f32x4.relaxed_madd (f32x4.splat (local.get 0)) (f32x4.splat (local.get 1)) (f32x4.splat (local.get 2))))))"
+        " (f32x4.extract_lane 0 (f32x4.relaxed_madd"
+        " (f32x4.splat (local.get 0)) (f32x4.splat (local.get 1)) (f32x4.splat (local.get 2))))))"
     )
     results = set()
     for deterministic in (True, False):

@@ -140,12 +140,12 @@ class Function(Protocol):
 class RawCall(Protocol):
     """The fast calling path: write slots, call, read slots. No type checks.
 
-    Slots hold raw 64-bit patterns of integers; arguments and results share the slots.
+    Slots hold raw bit patterns; arguments and results share the slots. Floats travel as their bits.
     """
 
     def __call__(self, *args: int) -> int:
-        """Store integer ``args`` (i32/i64), call, return the first result as a signed i32/i64 (0 when
-        there is none).
+        """Store integer ``args``, call, return the first result as a signed integer of its width (0
+        when there is none).
 
         Raises:
             TrapError, DeadlineExceededError

@@ -140,8 +140,10 @@ def _lgamma(x: float) -> float:
 
 def _fma(x: float, y: float, z: float) -> float:
     """Fused multiply-add, exact before the one rounding."""
-    if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
-        return x * y + z if math.isinf(x) or math.isinf(y) or not math.isinf(z) else z
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return x * y + z
+    if not math.isfinite(z):
+        return z
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     if exact == 0:
         # The sign of an exact zero is that of the ordinary sum of the signed parts.
@@ -150,7 +152,7 @@ def _fma(x: float, y: float, z: float) -> float:
     try:
         return float(exact)
     except OverflowError:
-        return math.copysign(math.inf, exact.numerator)
+        return math.inf if exact > 0 else -math.inf
 
 
 _UNARY: dict[str, Callable[..., float]] = {

@@ -142,7 +142,7 @@ class WasmtimeRawCall:
         self._function_address = ctypes.addressof(function.native)
         self._trap = ctypes.c_void_p()
         self._trap_address = ctypes.addressof(self._trap)
-        if results and results[0] == ValueType.I64:
+        if results and results[0] in (ValueType.I64, ValueType.F64):
             self._result_type: Any = ctypes.c_int64.from_buffer(self._native_slots)
         else:
             self._result_type = ctypes.c_int32.from_buffer(self._native_slots)
