@@ -1,1 +1,7 @@
+"""The ``sylvite`` command."""
 
+from __future__ import annotations
+
+from .app import main
+
+__all__ = ["main"]

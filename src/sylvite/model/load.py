@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..compile import Progress
+from ..compile import Artifact, Progress, cache_root
 from ..compile import compile as compile_model
 from ..compile.sources import Source, resolve
 from ..drivers import create_device
@@ -62,7 +62,7 @@ def load(
         variants: how many specialized programs to keep.
         modules: further modules the program may import from.
         copy: return copies of outputs instead of views of guest memory.
-        cache: use the compile cache.
+        cache: use the caches of compiled models and of machine code.
         progress: called when a phase of the compile begins.
         compile_options: further options of `sylvite.compile`.
 
@@ -76,7 +76,7 @@ def load(
     """
     if is_module(source):
         _refuse_compile_options(dims, compile_options)
-    opened, owns_device = _open_device(device, limits)
+    opened, owns_device = _open_device(device, limits, cache=cache)
     try:
         loader = _Loader(opened, parameters, limits, tuple(modules))
         if is_module(source):
@@ -89,16 +89,19 @@ def load(
                 **compile_options,
             }
             programs = _compiled(source, dims or {}, options, loader, variants if specialize else 0)
-        return Model(programs, opened, owns_device=owns_device, copy=copy)
+        return Model(programs, opened, owns_device=owns_device, copy=copy, artifacts=loader.artifacts)
     except BaseException:
         if owns_device:
             opened.close()
         raise
 
 
-def _open_device(device: str | Device, limits: Limits | None) -> tuple[Device, bool]:
+def _open_device(device: str | Device, limits: Limits | None, *, cache: bool) -> tuple[Device, bool]:
     if isinstance(device, str):
-        return create_device(device, limits=limits), True
+        # Local devices compile WebAssembly to machine code, which takes long for large modules.
+        keeps_code = cache and device.startswith("local-") and "cache_dir=" not in device
+        options: dict[str, Any] = {"cache_dir": cache_root() / "code"} if keeps_code else {}
+        return create_device(device, limits=limits, **options), True
     if not isinstance(device, Device):
         raise InvalidArgumentError(f"device must be a driver's name or a Device, not {type(device).__name__}")
     if limits is not None and limits.memory_bytes is not None:
@@ -128,6 +131,11 @@ class _Loader:
         self._parameters = parameters
         self._limits = limits
         self._modules = modules
+        self.artifacts: list[Artifact] = []
+
+    def compiled_program(self, artifact: Artifact) -> Program:
+        self.artifacts.append(artifact)
+        return self.program(ModuleSource.from_artifact(artifact))
 
     def program(self, source: ModuleSource) -> Program:
         archive = source.open()
@@ -149,13 +157,10 @@ def _compiled(
     options = {name: value for name, value in options.items() if name != "example_inputs"}
     open_signature = _open_signature(resolved, dims) if variants else None
     if open_signature is None:
-        return FixedProgram(
-            loader.program(ModuleSource.from_artifact(compile_model(resolved, dims=dims, **options)))
-        )
+        return FixedProgram(loader.compiled_program(compile_model(resolved, dims=dims, **options)))
 
     def build(extents: Mapping[str, int]) -> Program:
-        artifact = compile_model(resolved, dims={**dims, **extents}, **options)
-        return loader.program(ModuleSource.from_artifact(artifact))
+        return loader.compiled_program(compile_model(resolved, dims={**dims, **extents}, **options))
 
     return SpecializedPrograms(open_signature, build, capacity=variants)
 

@@ -15,6 +15,8 @@ from .variants import ProgramSource
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from ..compile import Artifact
+
 __all__ = ["Functions", "Model"]
 
 
@@ -56,11 +58,20 @@ class Model:
     Calls from several threads are safe; calls into one model run one after the other.
     """
 
-    def __init__(self, source: ProgramSource, device: Device, *, owns_device: bool, copy: bool) -> None:
+    def __init__(
+        self,
+        source: ProgramSource,
+        device: Device,
+        *,
+        owns_device: bool,
+        copy: bool,
+        artifacts: Sequence[Artifact] = (),
+    ) -> None:
         self._source = source
         self._device = device
         self._owns_device = owns_device
         self._copy = copy
+        self._artifacts = artifacts
         self._closed = False
         self._signatures = dict(source.signatures)
         self._functions = Functions({name: Function(self, name) for name in self._signatures})
@@ -69,6 +80,11 @@ class Model:
     def device(self) -> Device:
         """The device the model runs on."""
         return self._device
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """What was compiled to load the model, in order; empty for modules that were compiled already."""
+        return tuple(self._artifacts)
 
     @property
     def functions(self) -> Functions:
