@@ -12,6 +12,7 @@ from .. import wasm
 from ..errors import FormatError, InvalidArgumentError, LinkError, UnsupportedFeatureError
 from ..wasm import ExternKind, Feature, FunctionType, SegmentMode, ValueType
 from ..wasm.dylink import DylinkInfo, SymbolFlags
+from .half_calls import repair_half_calls
 
 __all__ = ["GOT_DATA", "GOT_FUNCTIONS", "SideModule", "read_side_module"]
 
@@ -162,7 +163,10 @@ def read_side_module(data: bytes, *, name: str) -> SideModule:
         LinkError: not a side module, or it brings a memory or table of its own.
         UnsupportedFeatureError: it needs a proposal that is not supported.
     """
-    module = wasm.decode(data, where=f"wasm module {name}")
+    decoded = wasm.decode(data, where=f"wasm module {name}")
+    module = repair_half_calls(decoded)
+    if module is not decoded:
+        data = wasm.encode(module)
     info = wasm.dylink.read(module)
     if info is None:
         raise LinkError(
