@@ -67,11 +67,12 @@ class _Accounting:
     def remove(self, byte_length: int, tag: str) -> None:
         self.live_bytes -= byte_length
         self.live_count -= 1
-        left = self.by_tag[tag] - byte_length
+        # Empty buffers leave no entry behind, and may be the last to go.
+        left = self.by_tag.get(tag, 0) - byte_length
         if left:
             self.by_tag[tag] = left
         else:
-            del self.by_tag[tag]
+            self.by_tag.pop(tag, None)
 
     def snapshot(self) -> AllocatorStatistics:
         return AllocatorStatistics(
