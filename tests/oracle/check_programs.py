@@ -113,14 +113,18 @@ def integer_program(name, dtypes, *, slow):
     for dtype in dtypes:
         bits = np.iinfo(DTYPES[dtype]).bits
         source.append(elementwise_function(f"binary_{dtype}", dtype, INTEGER_BINARY, "xy", shape))
-        inputs[f"binary_{dtype}"] = arguments(integers(dtype, *shape), integers(dtype, *shape, low=1, high=bits - 1))
+        inputs[f"binary_{dtype}"] = arguments(
+            integers(dtype, *shape), integers(dtype, *shape, low=1, high=bits - 1)
+        )
         kind, mask = tensor(dtype, *shape), tensor("i1", *shape)
         lines, results = [], []
         for order in COMPARISONS:
             lines.append(f"  %{order} = stablehlo.compare {order}, %x, %y : ({kind}, {kind}) -> {mask}")
             results.append((f"%{order}", mask))
         lines.append(f"  %pick = stablehlo.select %LT, %x, %y : {mask}, {kind}")
-        lines += [f"  %{one} = stablehlo.{one} %x : {kind}" for one in ("count_leading_zeros", "popcnt", "not")]
+        lines += [
+            f"  %{one} = stablehlo.{one} %x : {kind}" for one in ("count_leading_zeros", "popcnt", "not")
+        ]
         results += [(f"%{one}", kind) for one in ("pick", "count_leading_zeros", "popcnt", "not")]
         source.append(function(f"compare_{dtype}", {"x": kind, "y": kind}, "\n".join(lines), results))
         inputs[f"compare_{dtype}"] = arguments(*[integers(dtype, *shape, low=-3, high=3)] * 2)
@@ -392,9 +396,13 @@ func.func @empty(%x: tensor<0x4xf32>) -> tensor<0x4xf32> {
     {
         "gather": arguments(floats("f32", 10, 4), integers("i32", 6, 1, low=0, high=9)),
         "scatter_add": arguments(
-            floats("f32", 8, 3), lambda rng: np.array([[1], [0], [7], [1], [3]], np.int32), floats("f32", 5, 3)
+            floats("f32", 8, 3),
+            lambda rng: np.array([[1], [0], [7], [1], [3]], np.int32),
+            floats("f32", 5, 3),
         ),
-        "slices": arguments(floats("f32", 6, 8), integers("i32", low=0, high=3), integers("i32", low=0, high=3)),
+        "slices": arguments(
+            floats("f32", 6, 8), integers("i32", low=0, high=3), integers("i32", low=0, high=3)
+        ),
         "shapes": arguments(integers("i16", 2, 3)),
         "sort": arguments(integers("i32", 3, 16, low=-9, high=9)),
         "iota": arguments(),

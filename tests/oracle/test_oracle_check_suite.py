@@ -74,7 +74,9 @@ def as_list(results):
 
 def run_here(context, device, name, arguments):
     views = [
-        BufferView.from_numpy(device.allocator, value) if isinstance(value, (np.ndarray, np.generic)) else value
+        BufferView.from_numpy(device.allocator, value)
+        if isinstance(value, (np.ndarray, np.generic))
+        else value
         for value in arguments
     ]
     results = as_list(context.invoke(f"module.{name}", *views))
@@ -150,7 +152,9 @@ def test_libm_functions_the_compiler_leaves_open_agree_with_numpy(device):
             run_here(context, device, "unary", [x]), (np.tanh, np.sin, np.cos), strict=True
         ):
             np.testing.assert_allclose(actual, function(x), rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(run_here(context, device, "binary", [x, y])[0], np.arctan2(x, y), rtol=1e-12)
+        np.testing.assert_allclose(
+            run_here(context, device, "binary", [x, y])[0], np.arctan2(x, y), rtol=1e-12
+        )
 
 
 @pytest.fixture(scope="module")
