@@ -254,3 +254,15 @@ def test_memory_many_stores_do_not_pile_up(engine):
         store = engine.create_store()
         store.create_memory(minimum_pages=1).view(0, 1)[0] = 1
         store.close()
+
+
+@pytest.mark.parametrize(("address", "length"), [(3, 0), (100, 5000), (100, 5 << 20), (4096, 2 << 20)])
+def test_memory_clear_zeroes_exactly_the_range(store, address, length):
+    memory = store.create_memory(minimum_pages=128)
+    size = memory.byte_length
+    memory.view(0, size)[:] = b"x" * size
+    memory.clear(address, length)
+    expected = b"x" * address + b"\0" * length + b"x" * (size - address - length)
+    assert memory.view(0, size) == expected
+    with pytest.raises(InvalidArgumentError):
+        memory.clear(size - 1, 2)

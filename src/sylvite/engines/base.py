@@ -107,6 +107,9 @@ class Memory(Protocol):
             ClosedError: the store is closed.
         """
 
+    def clear(self, address: int, byte_length: int) -> None:
+        """Make a range zero. Raises as `view` does."""
+
     def discard(self, address: int, byte_length: int) -> int:
         """Give physical pages inside a range back to the system; they hold anything afterwards.
 

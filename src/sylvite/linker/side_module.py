@@ -24,6 +24,9 @@ TABLE = "__indirect_function_table"
 MEMORY_BASE = "__memory_base"
 TABLE_BASE = "__table_base"
 
+# No compiler asks for more, and a greater one would spread modules over the whole address space.
+GREATEST_ALIGNMENT = 16
+
 PLATFORM_GLOBALS = frozenset({MEMORY_BASE, TABLE_BASE, "__stack_pointer", "__stack_low", "__stack_high"})
 """Globals of ``env`` that the linker itself provides."""
 
@@ -160,7 +163,8 @@ def read_side_module(data: bytes, *, name: str) -> SideModule:
 
     Raises:
         FormatError: malformed, or an import has a type the convention does not have.
-        LinkError: not a side module, or it brings a memory or table of its own.
+        LinkError: not a side module, or it brings a memory or table of its own, or
+            asks for an absurd alignment.
         UnsupportedFeatureError: it needs a proposal that is not supported.
     """
     decoded = wasm.decode(data, where=f"wasm module {name}")
@@ -172,6 +176,13 @@ def read_side_module(data: bytes, *, name: str) -> SideModule:
         raise LinkError(
             f"module {name} is no position-independent side module (it has no dylink.0 section); "
             "link it with --experimental-pic --shared",
+            module=name,
+        )
+    alignment = max(info.memory_alignment, info.table_alignment)
+    if alignment > GREATEST_ALIGNMENT:
+        raise LinkError(
+            f"module {name} asks for an alignment of 2**{alignment}; more than a page (2**"
+            f"{GREATEST_ALIGNMENT}) is not given",
             module=name,
         )
     for kind, own in (("memory", module.memories), ("table", module.tables)):

@@ -317,7 +317,7 @@ class LinkSpace:
         address = self._heap.allocate(length, 1 << side.info.memory_alignment)
         resources.callback(self._heap.free, address)
         # Zero-initialised data has no segment, and the region may have been used before.
-        self.fill(address, length, b"\0")
+        self._memory.clear(address, length)
         return address
 
     def _take_slots(self, side: SideModule, resources: contextlib.ExitStack) -> int:

@@ -7,7 +7,7 @@ import mmap
 import sys
 from typing import Any
 
-__all__ = ["discard_pages"]
+__all__ = ["DISCARDED_IS_ZERO", "discard_pages", "page_bounds"]
 
 
 def _load_madvise() -> Any:
@@ -22,6 +22,16 @@ def _load_madvise() -> Any:
 
 _MADVISE = _load_madvise()
 
+DISCARDED_IS_ZERO = _MADVISE is not None
+"""Whether discarded pages read as zeros."""
+
+
+def page_bounds(address: int, byte_length: int) -> tuple[int, int]:
+    """Host addresses of the first page boundary in a range and of the last; equal when no page fits."""
+    begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (address + byte_length) // mmap.PAGESIZE * mmap.PAGESIZE
+    return begin, max(begin, end)
+
 
 def discard_pages(address: int, byte_length: int) -> int:
     """Drop the contents of the whole pages inside a range of this process's memory.
@@ -35,8 +45,7 @@ def discard_pages(address: int, byte_length: int) -> int:
     """
     if _MADVISE is None:
         return 0
-    begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
-    end = (address + byte_length) // mmap.PAGESIZE * mmap.PAGESIZE
-    if end <= begin or _MADVISE(begin, end - begin, mmap.MADV_DONTNEED) != 0:
+    begin, end = page_bounds(address, byte_length)
+    if end == begin or _MADVISE(begin, end - begin, mmap.MADV_DONTNEED) != 0:
         return 0
     return end - begin
