@@ -255,7 +255,7 @@ def module(
     convention: str = "0ii_i",
     conventions: Sequence[str] | None = None,
     blocks: Sequence[int] | None = None,
-    requirements: int = 15,
+    function_requirements: int = 15,
     value_registers: int = 8,
     ref_registers: int = 8,
     **fields: Any,
@@ -263,8 +263,9 @@ def module(
     """Field values of a module with ``functions``, each exported as ``f<ordinal>``."""
     bytecode, descriptors = bytearray(), []
     for index, body in enumerate(functions):
-        descriptors.append((len(bytecode), len(body), requirements, 0, blocks[index] if blocks else 1,
-                            value_registers, ref_registers))  # fmt: skip
+        block_count = blocks[index] if blocks else 1
+        place = (len(bytecode), len(body))
+        descriptors.append((*place, function_requirements, 0, block_count, value_registers, ref_registers))
         bytecode += body + bytes(-len(body) % 8)
     conventions = conventions or [convention] * len(functions)
     return {

@@ -294,9 +294,9 @@ def shared_vectors(levels: int, width: int) -> bytes:
 def test_reader_of_shared_tables_takes_time_linear_in_the_file():
     """40 levels of 50 references each would be 50**40 tables if each were read again."""
     data = shared_vectors(40, 50)
-    start = time.perf_counter()
+    start = time.process_time()
     record = read(data, NODE)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     for _ in range(40):
         record = record["children"][-1]
     assert record["number"] == 0
@@ -311,10 +311,10 @@ def test_reader_of_overlapping_vectors_exhausts_its_budget():
     for i in range(count):
         start = places[f"Node.children[{i}].wide"]
         poke(data, start, "I", (len(data) - start - 4) // 8)
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(FormatError, match="overlap beyond the reading budget"):
         read(data, NODE)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("length", range(60))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import FormatError
@@ -132,13 +132,6 @@ class _Reader:
         self.layouts = {
             name: struct.Struct("<" + "".join(code for _, code in members))
             for name, members in schema.structs.items()
-        }
-        self.readers: dict[type, Callable[[Any, int, str, int], Any]] = {
-            Scalar: self.scalar,
-            String: self.string,
-            Table: self.table_at,
-            Struct: self.struct,
-            Vector: self.vector,
         }
 
     def error(self, message: str, position: int, path: str) -> FormatError:
@@ -289,7 +282,7 @@ class _Reader:
             return self.union_field(field, places[0], place, path, depth)
         if place is None:
             return field.default if isinstance(field, Scalar) else None
-        return self.readers[type(field)](field, place, path, depth)
+        return _READERS[type(field)](self, field, place, path, depth)
 
     def union_field(
         self, field: FieldType, types: int | None, place: int | None, path: str, depth: int
@@ -358,8 +351,8 @@ class _Reader:
             layout = self.layouts[element.name]
             items = tuple(layout.iter_unpack(self.data[body : body + count * byte_length]))
             return StructVector(items, self.file_offset + body, byte_length)
-        read = self.readers[type(element)]
-        return tuple([read(element, body + 4 * i, f"{path}[{i}]", depth) for i in range(count)])
+        read = _READERS[type(element)]
+        return tuple([read(self, element, body + 4 * i, f"{path}[{i}]", depth) for i in range(count)])
 
     def union(self, union: Any, member: int, position: int, path: str, depth: int) -> Record | None:
         if member == 0:
@@ -386,3 +379,13 @@ class _Reader:
                 for i, member in enumerate(members)
             ]
         )
+
+
+# Not an attribute of the reader: bound methods would keep it, and the mapped file, in a cycle.
+_READERS: Mapping[type, Callable[[_Reader, Any, int, str, int], Any]] = {
+    Scalar: _Reader.scalar,
+    String: _Reader.string,
+    Table: _Reader.table_at,
+    Struct: _Reader.struct,
+    Vector: _Reader.vector,
+}

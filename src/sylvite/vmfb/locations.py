@@ -24,8 +24,8 @@ __all__ = [
 ]
 
 MAX_FORMATTED_PLACES = 16
-"""How many places `DebugDatabase.format` names before it stops: locations share children, so the
-full text of one can be exponentially long."""
+"""How many places `DebugDatabase.format` names before it stops. It names each place once: locations
+share children, so the full text of one can be exponentially long."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,12 +112,15 @@ class DebugDatabase:
     def _collect(self, index: int, places: list[str]) -> None:
         """Append the places of a location, a few more than `format` shows at most."""
         pending = [index]
+        seen: set[int] = set()
         while pending and len(places) <= MAX_FORMATTED_PLACES:
-            location = self.locations[pending.pop()]
+            index = pending.pop()
+            if index in seen:
+                continue
+            seen.add(index)
+            location = self.locations[index]
             if isinstance(location, FileLineColumn):
-                place = f"{location.filename}:{location.line}:{location.column}"
-                if place not in places:
-                    places.append(place)
+                places.append(f"{location.filename}:{location.line}:{location.column}")
             else:
                 pending.extend(reversed(_children(location)))
 

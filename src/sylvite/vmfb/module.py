@@ -39,7 +39,7 @@ MAX_GLOBAL_BYTES = 1 << 26
 MAX_GLOBAL_REFS = 1 << 20
 """Largest number of global references that is accepted."""
 
-MAX_OVERLAP = 16
+MAX_OVERLAP = 4
 """How many times over the functions may cover the bytecode: functions may share ranges, but their
 number times the size of the bytecode is more work than any real module asks for."""
 
@@ -330,19 +330,20 @@ class _Builder:
                 "function_descriptors",
                 f"{len(descriptors.items)} descriptors for {len(signatures)} signatures",
             )
-        covered = sum(values[1] for values in descriptors.items)
+        names = debug.function_names(len(signatures)) if debug else dict[int, str]()
+        names.update({export.ordinal: export.name for export in reversed(exports)})
+        functions = tuple(
+            self.function(ordinal, descriptors, signature, names.get(ordinal), bytecode_length)
+            for ordinal, signature in enumerate(signatures)
+        )
+        covered = sum(function.bytecode_length for function in functions)
         if covered > MAX_OVERLAP * bytecode_length:
             raise self.refuse(
                 self.root,
                 "function_descriptors",
                 f"functions cover {covered} bytes of a bytecode of {bytecode_length}",
             )
-        names = debug.function_names(len(signatures)) if debug else dict[int, str]()
-        names.update({export.ordinal: export.name for export in reversed(exports)})
-        return tuple(
-            self.function(ordinal, descriptors, signature, names.get(ordinal), bytecode_length)
-            for ordinal, signature in enumerate(signatures)
-        )
+        return functions
 
     def function(
         self,

@@ -32,6 +32,7 @@ _CENTRAL_SIGNATURE = 0x02014B50
 _END_SIGNATURE = 0x06054B50
 _END64_SIGNATURE = 0x06064B50
 _LOCATOR64_SIGNATURE = 0x07064B50
+_END_MARK = _END_SIGNATURE.to_bytes(4, "little")
 _ZIP64_EXTRA = 0x0001
 _IN_ZIP64 = 0xFFFFFFFF
 _UTF8_FLAG = 0x0800
@@ -140,13 +141,15 @@ class _DirectoryReader:
 
     def find_end_record(self) -> int:
         """The end record is the last thing in the file; only a comment may follow it."""
-        last = len(self.data) - _END.size
-        for offset in range(last, max(-1, last - 0x10000), -1):
-            if self.signature_at(offset) != _END_SIGNATURE:
-                continue
-            comment_length = _END.unpack_from(self.data, offset)[-1]
-            if offset + _END.size + comment_length == len(self.data):
-                return offset
+        start = max(0, len(self.data) - _END.size - 0xFFFF)
+        tail = bytes(self.data[start:])
+        position = tail.rfind(_END_MARK)
+        while position >= 0:
+            if position + _END.size <= len(tail):
+                comment_length = _END.unpack_from(tail, position)[-1]
+                if position + _END.size + comment_length == len(tail):
+                    return start + position
+            position = tail.rfind(_END_MARK, 0, position)
         raise self.error(
             "no zip end of central directory record at the end of the file: it is cut off or has been "
             "appended to",
@@ -196,7 +199,10 @@ class _DirectoryReader:
     def member(self, entry: _Entry) -> Member:
         """Check a directory entry against the local header it points to."""
         local = self.local_entry(entry.header_offset)
-        name = entry.name.decode("utf-8" if entry.flags & _UTF8_FLAG else "cp437")
+        try:
+            name = entry.name.decode("utf-8" if entry.flags & _UTF8_FLAG else "cp437")
+        except UnicodeDecodeError as error:
+            raise self.error("member name is not UTF-8", entry.header_offset) from error
         for what in ("name", "flags", "method", "crc32", "compressed", "uncompressed"):
             if getattr(local, what) != getattr(entry, what):
                 raise self.error(
