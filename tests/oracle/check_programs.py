@@ -1,3 +1,5 @@
+# ruff: noqa: E501 - lines of MLIR
+
 """Programs for the comparison of Sylvite with native IREE: MLIR text and the inputs to run it with.
 
 Each program is one module with several functions, compiled once for wasm32 and once for the host.

@@ -139,7 +139,7 @@ def test_dynamic_extents_agree_with_numpy(device, contexts, rows):
 
 def test_dynamic_extents_that_do_not_match_raise(device, contexts):
     x, y = np.zeros((3, 4), np.float32), np.zeros((3, 5), np.float32)
-    with pytest.raises(Exception, match="input1.*shape|input1.*expected"):
+    with pytest.raises(Exception, match=r"input1.*shape"):
         run_here(contexts("dynamic"), device, "add", [x, y])
 
 
