@@ -32,7 +32,8 @@ __attribute__((visibility("default"))) unsigned long long convert(double x) { re
 MLIR_SOURCE = """
 func.func @mix(%a: tensor<4x?xf32>, %b: tensor<?x8xf32>) -> tensor<4x8xf32> {
   %zero = arith.constant dense<0.0> : tensor<4x8xf32>
-  %0 = linalg.matmul ins(%a, %b: tensor<4x?xf32>, tensor<?x8xf32>) outs(%zero: tensor<4x8xf32>) -> tensor<4x8xf32>
+  %0 = linalg.matmul ins(%a, %b: tensor<4x?xf32>, tensor<?x8xf32>)
+      outs(%zero: tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
 func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -46,10 +47,21 @@ func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
 def judge() -> wasmtime.Engine:
     """A wasmtime engine that takes every proposal we support."""
     config = wasmtime.Config()
-    for name in (
-        "simd relaxed_simd threads bulk_memory reference_types multi_value multi_memory memory64 "
-        "tail_call exceptions wide_arithmetic gc function_references"
-    ).split():
+    for name in [
+        "simd",
+        "relaxed_simd",
+        "threads",
+        "bulk_memory",
+        "reference_types",
+        "multi_value",
+        "multi_memory",
+        "memory64",
+        "tail_call",
+        "exceptions",
+        "wide_arithmetic",
+        "gc",
+        "function_references",
+    ]:
         setattr(config, f"wasm_{name}", True)
     config.strategy = "cranelift"
     return wasmtime.Engine(config)

@@ -164,7 +164,7 @@ def test_body_with_too_many_locals_is_refused() -> None:
 
 
 def test_decode_names_the_file_it_was_given() -> None:
-    with pytest.raises(FormatError, match="in kernel.wasm, custom section at offset"):
+    with pytest.raises(FormatError, match=r"in kernel.wasm, custom section at offset"):
         wasm.decode(HEADER + section(0, b"\5abc"), where="kernel.wasm")
 
 

@@ -11,6 +11,7 @@ import wasmtime
 
 from sylvite import wasm
 from sylvite.errors import FormatError, UnsupportedFeatureError
+from sylvite.wasm import leb
 
 RICH_TEXT = """
 (module
@@ -18,17 +19,20 @@ RICH_TEXT = """
   (import "env" "memory" (memory 1)) (import "env" "t" (table 2 funcref)) (import "env" "f" (func (type 0)))
   (global (mut i32) (i32.const 7)) (tag (param i32))
   (func $a (param i32) (result i32) (local i64 f32 v128)
-    (block (result i32) (local.get 0) (if (param i32) (result i32) (local.get 0) (then) (else (drop) (i32.const 3))))
+    (block (result i32) (local.get 0)
+      (if (param i32) (result i32) (local.get 0) (then) (else (drop) (i32.const 3))))
     (block (loop $l (br_if $l (i32.eqz (local.get 0))) (br_table 0 1 $l (local.get 0)))))
   (func (export "x") (result v128)
     (drop (call_indirect (type 0) (i32.const 1) (i64.const -1) (i32.const 0)))
-    (drop) (i8x16.shuffle 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 (v128.const i64x2 1 2) (v128.load offset=4 (i32.const 0)))
+    (drop) (i8x16.shuffle 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
+      (v128.const i64x2 1 2) (v128.load offset=4 (i32.const 0)))
     (f32x4.relaxed_madd (f32x4.splat (f32.const 1.5)) (v128.load32_zero (i32.const 0))) (drop)
     (v128.const f32x4 1 2 3 4))
   (func (result i32) (i32.atomic.rmw.add offset=4 (i32.const 0) (i32.const 1)) (drop)
     (block $h (result i32) (try_table (result i32) (catch 0 $h) (i32.const 1)))
     (select (result i32) (i32.const 1) (i32.const 2)) (return_call $a))
-  (func (memory.fill (i32.const 0) (i32.const 1) (i32.const 2)) (memory.copy (i32.const 0) (i32.const 1) (i32.const 2))
+  (func (memory.fill (i32.const 0) (i32.const 1) (i32.const 2))
+    (memory.copy (i32.const 0) (i32.const 1) (i32.const 2))
     (table.set (i32.const 0) (ref.func $a)) (drop (table.grow (ref.null func) (i32.const 1))))
   (elem (i32.const 0) $a) (data (i32.const 8) "some data"))
 """
@@ -63,7 +67,8 @@ def check(judge: wasmtime.Engine, data: bytes, what: str) -> None:
     if error is not None:
         assert isinstance(error, FormatError)
         assert error.where is not None, what
-        assert error.offset is None or error.offset <= len(data), what
+        assert error.offset is not None, f"{what}: {error}"
+        assert error.offset <= len(data), what
     assert (error is None) == accepts(judge, data), f"{what}: we say {error!r}"
 
 
@@ -165,6 +170,7 @@ def test_mutated_custom_sections_are_read_or_refused(reader: object) -> None:
     builder.target_features({"simd128": "+"})
     builder.add_custom(wasm.producers.section({"language": {"C": "17"}, "sdk": {}}))
     module = wasm.decode(builder.build())
+    places: set[str | None] = set()
     for custom in module.customs:
         cuts = [custom.data[:length] for length in range(len(custom.data))]
         for mutated in [*cuts, *(raw[8:] for _, raw in mutations(b"\0" * 8 + custom.data, 3, 300))]:
@@ -172,5 +178,31 @@ def test_mutated_custom_sections_are_read_or_refused(reader: object) -> None:
             try:
                 reader(wasm.Module(customs=(changed,)))  # type: ignore[operator]
             except FormatError as error:
-                assert error.where is not None
-                assert custom.name in error.where
+                places.add(error.where)
+    assert places <= {f"{custom.name} section" for custom in module.customs}
+    assert places, "no mutation was refused"
+
+
+@pytest.mark.parametrize(
+    ("section", "item", "count"),
+    [
+        (2, b"\0\0\2\0\1", 30_000),
+        (2, b"\0\0\4\0\0", 30_000),
+        (6, b"\x7f\0\x41\0\x0b", 30_000),
+        (9, b"\x05\x70\0", 20_000),
+    ],
+    ids=["imported memories", "imported tags", "globals", "empty element segments"],
+)
+def test_many_items_cost_time_in_proportion(section: int, item: bytes, count: int) -> None:
+    def cost(number: int) -> float:
+        contents = leb.encode_unsigned(number) + item * number
+        parts = [b"\1\4\1\x60\0\0", bytes((section,)) + leb.encode_unsigned(len(contents)) + contents]
+        data = b"\0asm\1\0\0\0" + b"".join(parts)
+        begin = time.process_time()
+        wasm.validate(wasm.decode(data))
+        return time.process_time() - begin
+
+    cost(100)
+    small, large = cost(count // 10), cost(count)
+    # Ten times the items: about ten times the time, far from a hundred.
+    assert large < 40 * max(small, 0.01), (small, large)

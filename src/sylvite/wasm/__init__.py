@@ -38,7 +38,7 @@ from .types import (
     TagType,
     ValueType,
 )
-from .validator import validate
+from .validator import validate, validate_function
 
 __all__ = [
     "PAGE_BYTES",
@@ -77,5 +77,6 @@ __all__ = [
     "rewrite",
     "target_features",
     "validate",
+    "validate_function",
     "vector",
 ]

@@ -293,10 +293,6 @@ def _check_header(reader: Reader) -> None:
     reader.position = 8
 
 
-def _text(section: SectionId) -> str:
-    return section.name.lower().replace("_", " ")
-
-
 class _Decoder:
     """State of one `decode`."""
 
@@ -328,15 +324,16 @@ class _Decoder:
         size = reader.u32()
         if size > reader.remaining:
             raise reader.error(
-                f"{_text(section)} section of {size} bytes, but only {reader.remaining} follow", start
+                f"{section.text} section of {size} bytes, but only {reader.remaining} follow", start
             )
         base = reader.offset
-        contents = Reader(reader.bytes(size), where=f"{reader.where}, {_text(section)} section", base=base)
+        contents = Reader(reader.bytes(size), where=f"{reader.where}, {section.text} section", base=base)
         if section is SectionId.CUSTOM:
             records: object = self._custom(contents)
         else:
             records = self._known(section, contents, start)
-        self.sources.append(SectionSource(records=records, encoded=self.view[start : reader.position]))
+        encoded = self.view[start : reader.position]
+        self.sources.append(SectionSource(records=records, encoded=encoded, offset=start))
 
     def _custom(self, contents: Reader) -> CustomSection:
         name = contents.name()
@@ -348,8 +345,8 @@ class _Decoder:
 
     def _known(self, section: SectionId, contents: Reader, start: int) -> object:
         if _RANK[section] <= _RANK[self.last]:
-            text = "appears twice" if section is self.last else f"comes after the {_text(self.last)} section"
-            raise self.reader.error(f"{_text(section)} section {text}", start)
+            text = "appears twice" if section is self.last else f"comes after the {self.last.text} section"
+            raise self.reader.error(f"{section.text} section {text}", start)
         self.last = section
         field, read = _SECTIONS[section]
         records = read(contents)

@@ -67,7 +67,7 @@ def _scanner() -> tuple[re.Pattern[bytes], tuple[Feature, ...]]:
     return pattern, tuple(feature for feature in groups if feature is not None)
 
 
-def _scan(code: bytes, base: int) -> set[Feature]:
+def _scan(code: bytes, base: int, where: str) -> set[Feature]:
     """Features of the instructions of one body.
 
     A group of the pattern is set when any instruction of the run matched it, so one look at the groups
@@ -82,7 +82,7 @@ def _scan(code: bytes, base: int) -> set[Feature]:
             found.update(feature for feature, text in zip(features, match.groups(), strict=True) if text)
             position = match.end()
             continue
-        instruction, position = decode_instruction(code, position, base=base)
+        instruction, position = decode_instruction(code, position, base=base, where=where)
         found.update(_of_instruction(instruction.name, instruction.immediates))
     return found
 
@@ -166,9 +166,9 @@ def _expressions(module: Module) -> Iterator[Expression]:
         yield from element.expressions or ()
 
 
-def _of_body(body: FunctionBody) -> set[Feature]:
-    runs, code, offset = body.split()
-    found = _scan(code, offset)
+def _of_body(body: FunctionBody, where: str) -> set[Feature]:
+    runs, code, offset = body.split(where=where)
+    found = _scan(code, offset, where)
     found.update(_OF_VALUE_TYPE[run.type] for run in runs if run.type in _OF_VALUE_TYPE)
     return found
 
@@ -181,8 +181,9 @@ _SOURCES: tuple[Callable[[Module], Iterable[Feature]], ...] = (
 )
 
 
-def required(module: Module) -> frozenset[Feature]:
-    """The proposals the module uses, in its types, memories, segments and every instruction.
+def required(module: Module, *, where: str = "module") -> frozenset[Feature]:
+    """The proposals the module uses, in its types, memories, segments and every instruction. ``where``
+    names the module in errors.
 
     Raises:
         FormatError: a function body is malformed.
@@ -191,6 +192,7 @@ def required(module: Module) -> frozenset[Feature]:
     found: set[Feature] = set()
     for source in _SOURCES:
         found.update(source(module))
-    for body in module.code:
-        found |= _of_body(body)
+    imported = module.imported_count(ExternKind.FUNCTION)
+    for index, body in enumerate(module.code, imported):
+        found |= _of_body(body, f"{where}, code section, function {index}")
     return frozenset(found)

@@ -186,13 +186,14 @@ class FunctionBody:
     data: bytes
     offset: int = dataclasses.field(default=0, compare=False)
 
-    def split(self) -> tuple[tuple[Locals, ...], bytes, int]:
-        """Local declarations, the code after them, and the code's offset in the module.
+    def split(self, *, where: str = "code section") -> tuple[tuple[Locals, ...], bytes, int]:
+        """Local declarations, the code after them, and the code's offset in the module. ``where`` names
+        the function in errors.
 
         Raises:
             FormatError: malformed, or more than 50,000 locals.
         """
-        reader = Reader(self.data, where="function body", base=self.offset)
+        reader = Reader(self.data, where=where, base=self.offset)
         runs = []
         total = 0
         for _ in range(reader.count("local declarations", limit=MAXIMUM_LOCALS, minimum_bytes=2)):
@@ -209,14 +210,14 @@ class FunctionBody:
         """Local declarations."""
         return self.split()[0]
 
-    def instructions(self) -> list[Instruction]:
-        """The decoded instructions; the last is ``end``.
+    def instructions(self, *, where: str = "code section") -> list[Instruction]:
+        """The decoded instructions; the last is ``end``. ``where`` names the function in errors.
 
         Raises:
             FormatError, UnsupportedFeatureError
         """
-        _, code, offset = self.split()
-        return decode_body(code, base=offset)
+        _, code, offset = self.split(where=where)
+        return decode_body(code, base=offset, where=where)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,10 +232,11 @@ class CustomSection:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SectionSource:
-    """The bytes (id, size and contents) that ``records`` were decoded from."""
+    """The bytes (id, size and contents) that ``records`` were decoded from, and their offset."""
 
     records: object
     encoded: memoryview
+    offset: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,8 +56,10 @@ class Frame:
         return self.parameters if self.kind == "loop" else self.results
 
 
-def _text(value_type: ValueType | None) -> str:
-    return "any" if value_type is None else value_type.text
+def _text(types: Sequence[ValueType | None]) -> str:
+    """The top of a stack, for messages."""
+    shown = ["any" if value_type is None else value_type.text for value_type in types[-8:]]
+    return " ".join(["...", *shown] if len(types) > 8 else shown)
 
 
 class StackChecker:
@@ -121,7 +123,7 @@ class StackChecker:
             raise StackError(f"needs {wanted}, but the stack of this {frame.kind} is empty")
         found = self.stack.pop()
         if expected is not None and found is not None and found is not expected:
-            rest = " ".join(map(_text, [*self.stack[frame.height :], found]))
+            rest = _text([*self.stack[frame.height :][-8:], found])
             raise StackError(f"needs {expected.text}, but the stack is [{rest}]")
         return expected if found is None else found
 
@@ -151,7 +153,7 @@ class StackChecker:
         self.pop_all(frame.results)
         extra = len(self.stack) - frame.height
         if extra:
-            rest = " ".join(map(_text, self.stack[frame.height :]))
+            rest = _text(self.stack[frame.height :])
             raise StackError(f"{extra} values are left on the stack of this {frame.kind}: [{rest}]")
         return self.frames.pop()
 
@@ -297,7 +299,7 @@ def _br_if(checker: StackChecker, depth: int) -> None:
 def _br_table(checker: StackChecker, labels: tuple[int, ...]) -> None:
     checker.pop(I32)
     arity = len(checker.label(labels[-1]))
-    for depth in labels:
+    for depth in dict.fromkeys(labels):
         types = checker.label(depth)
         if len(types) != arity:
             raise StackError(f"labels {depth} and {labels[-1]} carry different counts of values")

@@ -78,6 +78,11 @@ class SectionId(enum.IntEnum):
     DATA_COUNT = 12
     TAG = 13
 
+    @property
+    def text(self) -> str:
+        """Name for messages: ``data count``."""
+        return self.name.lower().replace("_", " ")
+
 
 class Feature(enum.Enum):
     """Proposals beyond the first release. Values are the names of the ``target_features`` section.

@@ -11,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 
 from ..errors import FormatError
-from .checks import check_module
+from .checks import check_module, section_error
+from .instructions import decode_body
 from .module import Expression, Module, SegmentMode
 from .stack import Context, StackChecker, StackError
-from .types import ExternKind, FunctionType, ValueType
+from .types import ExternKind, FunctionType, SectionId, ValueType
 
 __all__ = ["validate", "validate_function"]
 
@@ -66,11 +67,12 @@ def _constant(expression: Expression, wanted: ValueType, context: Context, where
 
 
 def _globals(module: Module, context: Context, where: str) -> None:
-    imported = module.imported_count(ExternKind.GLOBAL)
-    constant_context = dataclasses.replace(context, declared=None)
-    for index, item in enumerate(module.globals):
-        constant_context.globals = context.globals[: imported + index]
+    # An initializer may read only globals before its own.
+    before = list(context.globals[: module.imported_count(ExternKind.GLOBAL)])
+    constant_context = dataclasses.replace(context, declared=None, globals=before)
+    for item in module.globals:
         _constant(item.initializer, item.type.value, constant_context, f"{where}, global section")
+        before.append(item.type)
 
 
 def _segments(module: Module, context: Context, where: str) -> None:
@@ -80,9 +82,8 @@ def _segments(module: Module, context: Context, where: str) -> None:
         if segment.mode is SegmentMode.ACTIVE and segment.offset is not None:
             table = context.tables[segment.table]
             if table.element is not segment.element:
-                raise FormatError(
-                    f"segment of {segment.element.text} for a table of {table.element.text}", where=place
-                )
+                message = f"segment of {segment.element.text} for a table of {table.element.text}"
+                raise section_error(module, SectionId.ELEMENT, message, where)
             _constant(segment.offset, table.address_type, context, place)
         for expression in segment.expressions or ():
             _constant(expression, segment.element, context, place)
@@ -93,21 +94,20 @@ def _segments(module: Module, context: Context, where: str) -> None:
 
 
 def _body(module: Module, index: int, context: Context, where: str) -> None:
+    number = len(context.functions) - len(module.functions) + index
+    where = f"{where}, code section, function {number}"
     body = module.code[index]
     function_type: FunctionType = module.types[module.functions[index]]
-    runs, _, offset = body.split()
+    runs, code, offset = body.split(where=where)
     local_types = list(function_type.parameters)
     for run in runs:
         local_types.extend([run.type] * run.count)
     checker = StackChecker(context, local_types, function_type.results)
-    for name, immediates, position in body.instructions():
+    for name, immediates, position in decode_body(code, base=offset, where=where):
         try:
             checker.step(name, immediates)
         except StackError as error:
-            number = index + module.imported_count(ExternKind.FUNCTION)
-            raise FormatError(
-                str(error), offset=offset + position, where=f"{where}, function {number}"
-            ) from None
+            raise FormatError(str(error), offset=offset + position, where=where) from None
 
 
 def validate_function(module: Module, index: int, *, where: str = "module") -> None:
@@ -131,7 +131,8 @@ def validate(module: Module, *, where: str = "module") -> None:
     context = _context(module)
     for tag in context.tags:
         if module.types[tag.type_index].results:
-            raise FormatError("the type of a tag has results", where=f"{where}, tag section")
+            section = SectionId.TAG if module.tags else SectionId.IMPORT
+            raise section_error(module, section, "the type of a tag has results", where)
     _globals(module, context, where)
     _segments(module, context, where)
     for index in range(len(module.code)):
