@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
-from ..engines.base import Function
+from ..engines.base import CompiledModule, Function
 from ..errors import NotFoundError
 from ..wasm import Feature
 from .side_module import SideModule
@@ -34,6 +34,7 @@ class LinkedModule:
         memory_base: int,
         table_base: int,
         resources: contextlib.ExitStack,
+        compiled: CompiledModule,
     ) -> None:
         self._space = space
         self._side = side
@@ -41,6 +42,8 @@ class LinkedModule:
         self._memory_base = memory_base
         self._table_base = table_base
         self._resources = resources
+        # Held so that loading the same bytes again finds the code.
+        self._compiled = compiled
         self._slots: dict[str, int] = {}
         self._functions_by_slot = side.table_functions(table_base)
         self._users = 0

@@ -304,6 +304,7 @@ class LinkSpace:
             memory_base=memory_base,
             table_base=table_base,
             resources=resources,
+            compiled=compiled,
         )
         for symbol, entry in resolution.own_functions.items():
             entry.value = linked.slot_of(symbol)

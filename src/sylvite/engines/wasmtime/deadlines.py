@@ -21,6 +21,7 @@ class CallState:
 
     __slots__ = (
         "__weakref__",
+        "closed",
         "deadline_ns",
         "depth",
         "expires_ns",
@@ -30,6 +31,7 @@ class CallState:
     )
 
     def __init__(self, deadline_ns: int | None) -> None:
+        self.closed = False
         # Longest time one call may run; the monotonic time at which the running one expires.
         self.deadline_ns = deadline_ns
         self.expires_ns: int | None = None

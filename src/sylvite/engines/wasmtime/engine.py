@@ -115,9 +115,7 @@ class WasmtimeEngine:
             self._cache = CodeCache(
                 Path(cache_dir) / f"wasmtime-{native.VERSION}", limit_bytes=cache_limit_bytes
             )
-        self._modules: weakref.WeakValueDictionary[tuple[str, str], WasmtimeModule] = (
-            weakref.WeakValueDictionary()
-        )
+        self._modules: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._stores: weakref.WeakSet[WasmtimeStore] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
@@ -170,7 +168,7 @@ class WasmtimeEngine:
     def compile(self, wasm: bytes | bytearray | memoryview, *, name: str = "") -> WasmtimeModule:
         """Validate and compile, through the cache when there is one. Any thread may do it.
 
-        Equal bytes give the same module while somebody holds it.
+        Equal bytes share their code while somebody holds a module of them.
 
         Raises:
             FormatError: the module is malformed or does not validate.
@@ -185,17 +183,17 @@ class WasmtimeEngine:
             )
         key = CodeCache.key(self._identity, data)
         with self._lock:
-            known = self._modules.get((key, name))
+            known = self._modules.get(key)
         if known is not None:
-            return known
+            return WasmtimeModule(self, known, name)
         module = self._load_cached(engine, key)
         if module is None:
             module = _compile(engine, data, name)
             if self._cache is not None:
                 self._cache.store(key, bytes(module.serialize()))
-        result = WasmtimeModule(self, module, name)
         with self._lock:
-            return self._modules.setdefault((key, name), result)
+            module = self._modules.setdefault(key, module)
+        return WasmtimeModule(self, module, name)
 
     def create_store(self, limits: Limits | None = None) -> WasmtimeStore:
         """A new store.

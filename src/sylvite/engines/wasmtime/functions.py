@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ClosedError, InvalidArgumentError
 from ..base import HostFunction, ValueType
 from . import native
-from .native import ffi
+from .native import call_unchecked, ffi
 
 if TYPE_CHECKING:
     from .deadlines import CallState
@@ -87,7 +87,7 @@ class WasmtimeFunction:
         context = native.address_of(store.context)
         store.enter()
         try:
-            error = native.call_unchecked(
+            error = call_unchecked(
                 context, ctypes.addressof(self.native), base, count, ctypes.addressof(trap)
             )
         finally:
@@ -125,6 +125,7 @@ class WasmtimeRawCall:
         "_result_type",
         "_slots",
         "_slots_address",
+        "_state",
         "_store",
         "_trap",
         "_trap_address",
@@ -134,6 +135,7 @@ class WasmtimeRawCall:
         parameters, results = function.parameter_types, function.result_types
         self._function = function
         self._store = function.store
+        self._state = function.store.state
         self._context = function.store.context_address
         self._count = max(len(parameters), len(results), 1)
         self._native_slots = (ctypes.c_int64 * (2 * self._count))()
@@ -156,22 +158,21 @@ class WasmtimeRawCall:
         for value in args:
             slots[index] = value
             index += 2
-        store = self._store
-        state = store.state
+        state = self._state
         # The body of enter() and leave(), inline.
         if state.depth:
-            store.enter()
+            self._store.enter()
         else:
-            if store.closed:
+            if state.closed:
                 raise ClosedError("the store is closed")
-            state.thread = threading.get_ident()
+            state.thread = get_ident()
             state.interrupted = False
             if state.deadline_ns is not None:
                 expires_ns = time.monotonic_ns() + state.deadline_ns
                 state.expires_ns = expires_ns
-                store.watchdog.arm(expires_ns)
+                self._store.watchdog.arm(expires_ns)
             state.depth = 1
-        error = native.call_unchecked(
+        error = call_unchecked(
             self._context, self._function_address, self._slots_address, self._count, self._trap_address
         )
         if state.depth == 1:
@@ -181,7 +182,7 @@ class WasmtimeRawCall:
             state.depth -= 1
         if error or self._trap.value:
             trap, self._trap.value = self._trap.value, None
-            store.fail(error, trap)
+            self._store.fail(error, trap)
         result: int = self._result_type.value
         return result
 

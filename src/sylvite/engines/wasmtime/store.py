@@ -87,7 +87,6 @@ class WasmtimeStore:
         # Emptied by whoever deletes the native store, so that it happens once.
         self._native: list[Any] = [native_store]
         self._retained: collections.deque[None] = collections.deque()
-        self._closed = False
         self._thunks: list[Any] = []
         self._windows: dict[int, Window] = {}
         self.watchdog = engine.watchdog
@@ -127,7 +126,7 @@ class WasmtimeStore:
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._closed
+        return self.state.closed
 
     @property
     def context(self) -> Any:
@@ -137,7 +136,7 @@ class WasmtimeStore:
             ClosedError: the store is closed.
             InvalidArgumentError: another thread's call runs in the store.
         """
-        if self._closed:
+        if self.state.closed:
             raise ClosedError("the store is closed")
         if self.state.depth and self.state.thread != threading.get_ident():
             raise InvalidArgumentError("a store is used by one thread at a time; a call of another one runs")
@@ -150,7 +149,7 @@ class WasmtimeStore:
         Raises:
             ClosedError: the store is closed.
         """
-        if self._closed:
+        if self.state.closed:
             raise ClosedError("the store is closed")
         return self._context
 
@@ -160,7 +159,7 @@ class WasmtimeStore:
         Raises:
             ClosedError: the store is closed.
         """
-        if self._closed:
+        if self.state.closed:
             raise ClosedError("the store is closed")
         window = self._windows.get(base_address)
         if window is None:
@@ -296,7 +295,7 @@ class WasmtimeStore:
     def release(self) -> None:
         """Undo one `retain`; safe in finalizers."""
         self._retained.pop()
-        if self._closed and not self._retained:
+        if self.state.closed and not self._retained:
             self._delete()
 
     def close(self) -> None:
@@ -305,11 +304,11 @@ class WasmtimeStore:
         Raises:
             InvalidArgumentError: a call runs in the store.
         """
-        if self._closed:
+        if self.state.closed:
             return
         if self.state.depth:
             raise InvalidArgumentError("a store cannot be closed while a call runs in it")
-        self._closed = True
+        self.state.closed = True
         self._windows.clear()
         if not self._retained:
             self._delete()
