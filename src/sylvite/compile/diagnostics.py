@@ -13,7 +13,7 @@ _CRASH = re.compile(
     r"PLEASE submit a bug report|Please report issues to|Stack dump:|LLVM ERROR: (?P<text>.*)"
 )
 _NOISE = re.compile(r"\s*#|Please report|PLEASE submit|Stack dump")
-_LOCATION = re.compile(r'^(?:<unknown>:\d+: )?loc\("?(.*?)"?\)$')
+_LOCATION = re.compile(r'^loc\((?:callsite\()?"([^"]*)"[^:]*\): ')
 _ILLEGAL = re.compile(
     r"failed to legalize operation 'torch\.operator'.*?(?=\{name = \"onnx)\{name = \"(onnx\.\w+)\"\}>?(.*)"
 )
@@ -89,9 +89,10 @@ def _causes(output: str) -> list[str]:
         match = _ERROR.match(line)
         if match is None:
             continue
-        place = _LOCATION.sub(r"\1", match["place"].strip())
-        text = _ILLEGAL.sub(r"no lowering for \1: \2", match["text"])
-        text = f"{place}: {text}" if place else text
+        place = match["place"].strip()
+        text = _LOCATION.sub(r"\1: ", match["text"])
+        text = _ILLEGAL.sub(r"no lowering for \1:\2", text)
+        text = text if place in ("", "<unknown>:0") else f"{place}: {text}"
         found[text if len(text) <= _LINE_LIMIT else text[: _LINE_LIMIT - 1] + "…"] = None
         if len(found) == _ERROR_LIMIT:
             break

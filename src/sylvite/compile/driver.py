@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import CompileError, InvalidArgumentError, NotFoundError, SylviteError
 from . import frontend, toolchain
@@ -47,7 +47,7 @@ def compile(
     cache: bool = True,
     progress: Progress | None = None,
     simplify: bool = True,
-    external_parameters: bool | None = None,
+    external_parameters: bool | Literal["in-place"] | None = None,
     opset: int | None = None,
     img2col: bool = False,
     optimization: str | None = None,
@@ -70,6 +70,8 @@ def compile(
         progress: called when a phase begins.
         simplify: fold and simplify an ONNX graph first; when that fails the artifact's ``notes`` say so.
         external_parameters: keep initializers in a parameter file; ``None`` does so above 64 MiB.
+            ``"in-place"`` writes none: initializers in ONNX external data files (a .safetensors, say) stay
+            there, keyed by their names, and the file is bound by ``load(..., parameters=...)``.
         opset: raise the model to at least this operator set.
         img2col: rewrite 2-D convolutions to matrix products.
         optimization: ``O0`` to ``O3``; ``None`` for the compiler's default.

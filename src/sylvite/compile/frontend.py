@@ -12,6 +12,7 @@ files of strangers to native code. The directory holds ``request.json``; the fro
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from .. import errors
 from ..vm.parameters import write_archive
 from . import onnx_graph
 from .artifact import SIGNATURE_ATTRIBUTE, FunctionSpec
-from .options import PARAMETER_SCOPE
+from .options import IN_PLACE, PARAMETER_SCOPE
 from .progress import Phase
 
 __all__ = [
@@ -60,14 +61,17 @@ def import_onnx(request: Mapping[str, Any], directory: Path, report: Report) -> 
     report(Phase.READ)
     notes: list[str] = []
     path, data_directory = Path(request["path"]), Path(request["data_directory"])
+    in_place = request["external_parameters"] == IN_PLACE
     model = onnx_graph.load_model(path, data_directory, where=request["name"], weights=False)
     size = onnx_graph.initializer_bytes(model)
     large = size > onnx_graph.LARGE_MODEL_BYTES
-    if not large:
+    if not large and not in_place:
         model = onnx_graph.load_model(path, data_directory, where=request["name"])
     model = _raise_opset(model, request["opset"])
     onnx_graph.fix_dims(model, request["dims"])
-    if request["simplify"] and not large:
+    if request["simplify"] and in_place:
+        notes.append("not simplified: its weights stay in the model's external data files")
+    elif request["simplify"] and not large:
         report(Phase.SIMPLIFY)
         model = _simplify(model, notes)
     elif request["simplify"]:
@@ -82,7 +86,10 @@ def import_onnx(request: Mapping[str, Any], directory: Path, report: Report) -> 
     external = request["external_parameters"]
     if external is None:
         external = size > AUTOMATIC_EXTERNAL_BYTES
-    _write_module(model, function, directory, data_directory, external=external or large)
+    settings = _ParameterSettings(
+        external=bool(external) or large, in_place=in_place, data_directory=data_directory
+    )
+    _write_module(model, function, directory, settings)
     return {
         "function": function.to_json(),
         "symbolic": list(dict.fromkeys(dim.name for dim in onnx_graph.symbolic_dims(model))),
@@ -158,10 +165,19 @@ def _infer_shapes(model: Any, notes: list[str]) -> Any:
         return model
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _ParameterSettings:
+    """Whether initializers stay out of the module, and whether they stay even in their own files."""
+
+    external: bool
+    in_place: bool
+    data_directory: Path
+
+
 def _write_module(
-    model: Any, function: FunctionSpec, directory: Path, data_directory: Path, *, external: bool
+    model: Any, function: FunctionSpec, directory: Path, parameters: _ParameterSettings
 ) -> None:
-    """Import ``model`` and write it as MLIR bytecode, with its parameters aside when ``external``."""
+    """Import ``model`` and write it as MLIR bytecode, with its parameters aside when they are external."""
     try:
         from iree.compiler import ir
         from iree.compiler.extras import onnx_importer
@@ -173,16 +189,16 @@ def _write_module(
     info = onnx_importer.ModelInfo(model)
     module = info.create_module(context=context).operation
     try:
-        if external:
+        if parameters.external:
             settings = overrides.ParamData(
                 param_bit_threshold=None,
-                num_elements_threshold=_MINIMUM_EXTERNAL_ELEMENTS,
+                num_elements_threshold=0 if parameters.in_place else _MINIMUM_EXTERNAL_ELEMENTS,
                 params_scope=PARAMETER_SCOPE,
-                data_dir=str(data_directory),
+                data_dir=str(parameters.data_directory),
                 param_path="",
                 input_index_threshold=None,
             )
-            importer = _external_importer(overrides, onnx_importer).define_function(
+            importer = _external_importer(overrides, onnx_importer, parameters.in_place).define_function(
                 info.main_graph, module, settings
             )
         else:
@@ -198,19 +214,21 @@ def _write_module(
         raise errors.CompileError(f"the ONNX importer refused the model: {reason[:1000]}") from error
     with (directory / MODULE_FILE).open("wb") as file:
         module.write_bytecode(file)
-    if external and importer.globals:
-        _write_parameters(importer, directory / PARAMETERS_FILE, data_directory)
+    if parameters.external and not parameters.in_place and importer.globals:
+        _write_parameters(importer, directory / PARAMETERS_FILE, parameters.data_directory)
 
 
-def _external_importer(overrides: Any, onnx_importer: Any) -> Any:
-    """IREE's externalizing importer, restricted to element types of whole bytes."""
+def _external_importer(overrides: Any, onnx_importer: Any, in_place: bool) -> Any:
+    """IREE's externalizing importer, restricted to element types of whole bytes, and with ``in_place`` to
+    initializers that are in external data files."""
     onnx = onnx_graph.require_onnx()
     types = onnx.TensorProto
     inline = {types.BOOL, types.STRING, types.UINT4, types.INT4, getattr(types, "FLOAT4E2M1", types.INT4)}
 
     class Importer(overrides.IREENodeImporter):  # type: ignore[misc]
         def import_initializer(self, initializer: Any, extern_name: str | None = None) -> Any:
-            if initializer.data_type in inline:
+            kept = in_place and initializer.data_location != types.EXTERNAL
+            if kept or initializer.data_type in inline:
                 value = onnx_importer.NodeImporter.import_initializer(self, initializer)
                 self._nv_map[extern_name or initializer.name] = value
                 return value

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import InvalidArgumentError
 
-__all__ = ["PARAMETER_SCOPE", "CompileOptions", "Target", "targets"]
+__all__ = ["IN_PLACE", "PARAMETER_SCOPE", "CompileOptions", "Target", "targets"]
 
 PARAMETER_SCOPE = "model"
 """Scope under which external parameters are looked up."""
+
+IN_PLACE: Literal["in-place"] = "in-place"
+"""Value of ``external_parameters``: initializers in ONNX external data files stay in those files."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ class CompileOptions:
         dims: extents for symbolic dims, by name.
         simplify: fold and simplify an ONNX graph before its import.
         external_parameters: keep initializers out of the module, in a parameter file; ``None`` does so
-            when they exceed 64 MiB.
+            when they exceed 64 MiB, and ``in-place`` keeps those in external data files where they are.
         opset: raise an ONNX model to at least this operator set before its import.
         img2col: rewrite 2-D convolutions to matrix products.
         optimization: ``O0`` to ``O3``, or ``None`` for the compiler's default.
@@ -94,7 +97,7 @@ class CompileOptions:
     features: tuple[str, ...] = ()
     dims: Mapping[str, int] = dataclasses.field(default_factory=dict)
     simplify: bool = True
-    external_parameters: bool | None = None
+    external_parameters: bool | Literal["in-place"] | None = None
     opset: int | None = None
     img2col: bool = False
     optimization: str | None = None
