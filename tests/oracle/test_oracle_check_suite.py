@@ -15,6 +15,8 @@ from sylvite.errors import ProgramError
 from sylvite.hal import BufferView
 from sylvite.vm.context import Context
 from sylvite.vm.modules import CheckModule, HalModule
+from sylvite.vm.modules.check import TABLE as CHECK_TABLE
+from sylvite.vm.modules.hal.table import TABLE as HAL_TABLE
 from sylvite.vmfb import open_archive
 
 pytestmark = pytest.mark.compiler
@@ -161,6 +163,22 @@ def test_libm_functions_the_compiler_leaves_open_agree_with_numpy(device):
 def check_archive():
     with open_archive(compiled(check_programs.CHECKS, "wasm32")) as archive:
         yield archive
+
+
+TABLES = {"hal": HAL_TABLE, "check": CHECK_TABLE}
+
+
+def test_imports_of_compiled_modules_are_in_the_tables(check_archive):
+    seen = {}
+    for source in (check_programs.CONTROL.source, check_programs.DYNAMIC.source, check_programs.CHECKS):
+        with open_archive(compiled(source, "wasm32")) as archive:
+            seen.update({item.full_name: item for item in archive.module.imports})
+    assert len(seen) > 25
+    known = {
+        f"{module}.{name}": convention for module, table in TABLES.items() for name, convention, _ in table
+    }
+    for full_name, item in seen.items():
+        assert item.calling_convention.lstrip("0") == known[full_name], full_name
 
 
 def test_check_programs_that_hold_pass(device, check_archive):

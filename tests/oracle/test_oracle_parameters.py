@@ -213,8 +213,8 @@ def test_program_with_a_missing_parameter_names_it(device, linear):
     ]
     with pytest.raises(NotFoundError, match=r"'weight' in scope 'model' .*closest: 'wieght'"):
         Context([HalModule([device]), IoParametersModule(providers), linear])
+    good = ParameterProvider("model", index_arrays(ARRAYS))
     with pytest.raises(NotFoundError, match="scope 'other'; scopes given: 'model'"):
-        good = ParameterProvider("model", index_arrays(ARRAYS))
         Context([HalModule([device]), IoParametersModule([good]), linear])
 
 
@@ -223,7 +223,7 @@ def test_program_with_a_parameter_of_wrong_length_says_both(device, linear):
         ParameterProvider("model", index_arrays({"weight": ARRAYS["weight"][:3], "bias": ARRAYS["bias"]})),
         ParameterProvider("other", index_arrays({"scale": SCALE})),
     ]
-    with pytest.raises(InvalidArgumentError, match="wants 128 bytes .*'weight', which has 96 bytes"):
+    with pytest.raises(InvalidArgumentError, match=r"wants 128 bytes .*'weight', which has 96 bytes"):
         Context([HalModule([device]), IoParametersModule(providers), linear])
 
 

@@ -225,7 +225,12 @@ def test_arrays_of_this_process_are_parameters(device):
         source = device.allocator.allocate(2)
         source.write(0, b"\x07\x01")
         call(module, "scatter", device, -1, None, None, source, None, *tables(("a", 0, 0, 2)))
+        np.testing.assert_array_equal(provider.index["t"].array(), arrays["t"])
+        with pytest.raises(InvalidArgumentError, match=r"'t' .*cannot be written"):
+            call(module, "scatter", device, -1, None, None, source, None, *tables(("t", 0, 0, 2)))
     assert arrays["a"][0, 0] == 0x107
+    with pytest.raises(InvalidArgumentError, match="element type"):
+        index_arrays({"b": np.arange(3, dtype=">i4")})
 
 
 def test_open_providers_joins_files_of_one_scope(tmp_path, path):
@@ -245,4 +250,14 @@ def test_open_providers_joins_files_of_one_scope(tmp_path, path):
 def test_loaded_buffers_outlive_the_files(device, path):
     with ParameterProvider("", open_parameters(path)) as provider:
         (buffer,) = load(IoParametersModule([provider]), device, ("weight", 0, 0, 32), scope=None)
+    assert buffer.read() == WEIGHT.tobytes()
+
+
+def test_load_deferred_past_the_end_of_the_file_still_reads_it(device, path):
+    wait, done = device.create_fence(), device.create_fence()
+    with ParameterProvider("", open_parameters(path)) as provider:
+        module = IoParametersModule([provider])
+        (buffer,) = load(module, device, ("weight", 0, 0, 32), wait=wait, signal=done, scope=None)
+    wait.signal()
+    done.wait(0)
     assert buffer.read() == WEIGHT.tobytes()

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidArgumentError
+from ...hal.element_types import element_type_from_numpy
 from ...hal.file import File
 from ...hal.types import MemoryAccess
+from .element_types import ParameterType
 from .files import ParameterFile
 from .index import FileRange, ParameterEntry, ParameterIndex
 from .open import open_parameters
@@ -75,15 +77,27 @@ class ParameterProvider:
 
 
 def index_arrays(arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> ParameterIndex:
-    """Index arrays of this process as parameters. Contiguous arrays are not copied; writable ones can be
-    written by the program."""
+    """Index arrays of this process as parameters. Contiguous arrays are not copied, and the program can
+    write them where they are writable; others are copied and cannot be written.
+
+    Raises:
+        InvalidArgumentError: An array's dtype has no element type (big endian, objects, records).
+    """
     index = ParameterIndex()
     for key, array in arrays.items():
+        kind = element_type_from_numpy(array.dtype)
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        file = ParameterFile(data, name=f"array {key!r}", writable=not data.readonly)
+        writable = array.flags.c_contiguous and array.flags.writeable
+        file = ParameterFile(data, name=f"array {key!r}", writable=writable)
         index.own(file)
-        storage = FileRange(file=file, offset=0)
-        index.add(ParameterEntry(key=key, byte_length=len(data), storage=storage, shape=array.shape))
+        entry = ParameterEntry(
+            key=key,
+            byte_length=len(data),
+            storage=FileRange(file=file, offset=0),
+            element_type=ParameterType(name=kind.name, block_bits=kind.bit_count),
+            shape=array.shape,
+        )
+        index.add(entry)
     return index
 
 
