@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .compile import compile as compile
     from .model import Model as Model
     from .model import create_device as create_device
-    from .model import load as load
+    from .model.load import load as load
 
 __version__ = "0.1.0"
 

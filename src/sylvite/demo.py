@@ -109,13 +109,14 @@ def run_mnist(console: Console, *, device: str, digits: int = 4) -> StepReport:
     """
     import numpy as np
 
-    import sylvite
+    from .compile import compile as compile_model
+    from .model import load as load_model
 
     folder = examples_folder() / "mnist"
     with np.load(folder / "digits.npz") as data:
         images, labels = data["images"], data["labels"]
-    artifact, compile_ms = _timed(lambda: sylvite.compile(folder / "mnist.onnx", dims={"N": BATCH}))
-    model, load_ms = _timed(lambda: sylvite.load(artifact, device=device))
+    artifact, compile_ms = _timed(lambda: compile_model(folder / "mnist.onnx", dims={"N": BATCH}))
+    model, load_ms = _timed(lambda: load_model(artifact, device=device))
     with model:
         inputs = images.astype(np.float32) / 255
         first, run_ms = _timed(lambda: model(inputs[:BATCH]))
@@ -186,16 +187,15 @@ def run_bert(console: Console, *, device: str, sentences: Sequence[str] = SENTEN
     """
     import numpy as np
 
-    import sylvite
+    from .compile import compile as compile_model
+    from .model import load as load_model
 
     weights, tokenizer = weights_and_tokenizer()
     build = _import_file(examples_folder() / "bert" / "build.py").build
     ids, mask = tokenize(tokenizer, sentences)
     graph = build(weights, batch=len(sentences), length=TOKENS)
-    artifact, compile_ms = _timed(
-        lambda: sylvite.compile(graph, base_directory=weights.parent, simplify=False)
-    )
-    model, load_ms = _timed(lambda: sylvite.load(artifact, device=device, parameters={"model": weights}))
+    artifact, compile_ms = _timed(lambda: compile_model(graph, external_parameters="in-place"))
+    model, load_ms = _timed(lambda: load_model(artifact, device=device, parameters={"model": weights}))
     with model:
         embedding, run_ms = _timed(lambda: np.array(model(ids, mask)))
         similarity = embedding @ embedding.T
