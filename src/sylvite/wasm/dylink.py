@@ -18,7 +18,7 @@ __all__ = ["SECTION_NAME", "DylinkImport", "DylinkInfo", "SymbolFlags", "read", 
 SECTION_NAME = "dylink.0"
 
 
-class SymbolFlags(enum.IntFlag, boundary=enum.KEEP):
+class SymbolFlags(enum.IntFlag):
     """Flags of a symbol. Source: tool-conventions, "Linking.md"."""
 
     WEAK = 0x1
