@@ -35,6 +35,8 @@ _TYPE_DEFINITION = re.compile(r'^(%(?:[\w.$-]+|"[^"]*")) = type (.+)$', re.MULTI
 _ATTRIBUTE_GROUP = re.compile(r"^attributes (#\d+) = \{(.*)\}\s*$", re.MULTILINE)
 _SYMBOL = re.compile(r'@(?:[\w.$-]+|"(?:[^"\\]|\\.)*")')
 _GLOBAL = re.compile(r'^(@(?:[\w.$-]+|"(?:[^"\\]|\\.)*")) = (.*)$')
+SHIM_INTERNAL = re.compile(r"sylvite_(?:bind|unbind|wrap|generic|thunk)_")
+"""Names in generated shims that take generic functions' addresses without giving them to native code."""
 _CLOSER = re.compile(r"^\}")
 
 
@@ -186,6 +188,9 @@ def _body_line(
         calls.append(call)
         if call.callee in symbols:
             symbols.remove(call.callee)
+        if SHIM_INTERNAL.match(call.callee):
+            # Our own shim carries function addresses to a trampoline; nobody else calls through them.
+            return
     taken.update(symbols)
 
 
@@ -224,9 +229,9 @@ def parse_call(line: str, index: int, caller: str, types: dict[str, str]) -> IrC
     callee, assembly = "", False
     if scanner.peek("asm"):
         assembly = True
-        scanner.position = line.rindex("(", 0, _argument_end(line)) if "(" in line else len(line)
+        scanner.position = len(line)
     else:
-        callee = _callee(scanner)
+        callee = called(scanner)
     parameters = tuple(value for value, _ in arguments(scanner)) if scanner.take("(") and not assembly else ()
     signature = LoweredSignature(
         result=result, parameters=parameters, variadic=variadic, convention=convention
@@ -237,11 +242,7 @@ def parse_call(line: str, index: int, caller: str, types: dict[str, str]) -> IrC
     )  # fmt: skip
 
 
-def _argument_end(line: str) -> int:
-    return len(line)
-
-
-def _callee(scanner: Scanner) -> str:
+def called(scanner: Scanner) -> str:
     """Consume the called value; the symbol, or "" for a pointer."""
     scanner.space()
     text, position = scanner.text, scanner.position

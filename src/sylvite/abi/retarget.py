@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, LinkError
-from .ir_text import IrModule, arguments, open_call, parse_ir
+from .ir_text import IrModule, arguments, called, open_call, parse_ir
 from .lowered import LoweredSignature, LoweredValue, Scanner, parse_convention
-from .oracle import Examination, Query, TargetView, examine
+from .oracle import Query, TargetView, examine
 from .rules import Verdict
 from .targets import Target
 from .toolchain import Toolchain, default_toolchain, failure_text, require_llvmlite
@@ -142,15 +142,28 @@ def _set_abi_name(text: str, abi_name: str) -> str:
 # -- extension attributes ---------------------------------------------------------------------------
 
 
-@functools.cache
-def extension_table(target: Target, toolchain: Toolchain) -> Mapping[str, str]:
-    """The extension attribute of each small integer (``bool``, ``s8`` ... ``u32``) on a target, as clang
+def extension_tables(
+    targets: Sequence[Target], toolchain: Toolchain | None = None
+) -> dict[str, Mapping[str, str]]:
+    """By target, the extension attribute of each small integer (``bool``, ``s8`` ... ``u32``), as clang
     lowers it."""
-    with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as folder:
-        header = Path(folder) / "extensions.h"
-        header.write_text("".join(f"void probe_{name}({c});\n" for name, c in _PROBES), encoding="utf-8")
-        view = examine(Query(files=(str(header),)), [target], toolchain=toolchain).view(target.name)
-    return {name: view.signatures[f"f:probe_{name}"].parameters[0].extension for name, _ in _PROBES}
+    toolchain = toolchain or default_toolchain()
+    missing = [target for target in targets if target not in _TABLES]
+    if missing:
+        with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as folder:
+            header = Path(folder) / "extensions.h"
+            header.write_text("".join(f"void probe_{name}({c});\n" for name, c in _PROBES), encoding="utf-8")
+            examination = examine(Query(files=(str(header),)), missing, toolchain=toolchain)
+        for target in missing:
+            signatures = examination.view(target.name).signatures
+            _TABLES[target] = {
+                name: signatures[f"f:probe_{name}"].parameters[0].extension for name, _ in _PROBES
+            }
+    return {target.name: _TABLES[target] for target in targets}
+
+
+# Facts of the compiler that is installed; they cannot change while the process lives.
+_TABLES: dict[Target, Mapping[str, str]] = {}
 
 
 def wanted_extension(value: LoweredValue, table: Mapping[str, str]) -> str | None:
@@ -180,8 +193,8 @@ def wanted_extension(value: LoweredValue, table: Mapping[str, str]) -> str | Non
 def _patch_extensions(
     module: IrModule, lines: list[str], target: Target, view: TargetView | None, toolchain: Toolchain
 ) -> None:
-    table = extension_table(target, toolchain)
-    known = _known_signatures(view)
+    table = extension_tables([target], toolchain)[target.name]
+    known = {**_implied_signatures(module, target, toolchain), **_known_signatures(view)}
     boundary = {function.name for function in module.boundary()}
     for function in module.boundary():
         wanted = _wanted(function.signature, known.get(function.name), table)
@@ -199,6 +212,19 @@ def _known_signatures(view: TargetView | None) -> dict[str, LoweredSignature]:
     return {view.symbols[key]: signature for key, signature in view.signatures.items() if key[0] == "f"}
 
 
+def _implied_signatures(
+    module: IrModule, target: Target, toolchain: Toolchain
+) -> dict[str, LoweredSignature]:
+    """What debug information says of the functions' C types, lowered for the target."""
+    from .ir_debug import debug_query
+
+    with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as folder:
+        query = debug_query(module, Path(folder))
+        if query is None:
+            return {}
+        return _known_signatures(examine(query, [target], toolchain=toolchain).views.get(target.name))
+
+
 def _wanted(
     mine: LoweredSignature, known: LoweredSignature | None, table: Mapping[str, str]
 ) -> tuple[str, ...]:
@@ -206,10 +232,11 @@ def _wanted(
     values = (mine.result, *mine.parameters)
     if known is not None:
         told = known.extensions
-        if len(told) == len(values):
+        if len(told) == len(values) and known.shape == mine.shape:
             return told
-        # A variadic call: what is beyond the prototype has been promoted to int or wider.
-        return told + tuple(wanted_extension(v, table) or "" for v in values[len(told) :])
+        if known.variadic and len(told) < len(values):
+            # What is beyond the prototype has been promoted to int or wider.
+            return told + tuple(wanted_extension(v, table) or "" for v in values[len(told) :])
     wanted = (wanted_extension(value, table) for value in values)
     return tuple(
         value.extension if want is None else want for value, want in zip(values, wanted, strict=True)
@@ -262,9 +289,7 @@ def rewrite_call(line: str, wanted: Sequence[str], types: dict[str, str]) -> str
     head_end = scanner.position
     if scanner.peek("("):
         scanner.bracketed()
-    from .ir_text import _callee
-
-    _callee(scanner)
+    called(scanner)
     if not scanner.take("("):
         return line
     spans = [span for _, span in arguments(scanner)]
@@ -291,7 +316,7 @@ def compile_ir(
     with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as folder:
         source = Path(folder) / "module.ll"
         source.write_text(text, encoding="utf-8")
-        arguments_ = ["-target", triple or target.triple, *_code_flags(target), "-w", f"-O{optimize}"]
+        arguments_ = ["-target", triple or target.triple, *code_flags(target), "-w", f"-O{optimize}"]
         arguments_ += ["-fPIC" if position_independent else "-fno-pic", "-x", "ir", "-c", str(source)]
         done = toolchain.run([*arguments_, "-o", str(output)])
     if done.returncode != 0:
@@ -299,7 +324,7 @@ def compile_ir(
     return output
 
 
-def _code_flags(target: Target) -> list[str]:
+def code_flags(target: Target) -> list[str]:
     return [flag for flag in target.flags if flag.startswith("-m")]
 
 
@@ -350,8 +375,3 @@ class HostProgram:
 def load_host_library(path: Path) -> ctypes.CDLL:
     """Load a shared library so that a `HostProgram` finds its symbols."""
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-
-
-def view_of(examination: Examination, target: Target) -> TargetView:
-    """The target's answer in an examination."""
-    return examination.view(target.name)

@@ -55,6 +55,15 @@ MENDS: Mapping[str, str] = {
     "wchar": "use char16_t, char32_t or UTF-8",
     "vector": "pass a pointer to the vector",
     "float-abi": "retarget to the exact triple and ABI name; never link the generic object itself",
+    "ir-value": "pass it by pointer, or call through a generated shim",
+    "ir-mismatch": "compile against the header the library was built with",
+    "ir-target-code": "move it into native code, or write it in plain C",
+    "ir-module": "compile the generic code without it",
+    "ir-cpu": "retarget with sylvite abi retarget, which strips CPU attributes",
+    "ir-sign": "give the header (--header) or compile with -g, so that the sign of small integers is known",
+    "ir-pointer-width": "compile the generic code for a base of the same pointer width",
+    "wasm-signature": "declare the import as the header does, and compile with its own toolchain",
+    "wasm-unknown": "name the header that declares it",
     "absent": "guard the call with a run-time table of functions",
 }
 """The mend for each rule."""

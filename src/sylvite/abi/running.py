@@ -18,7 +18,7 @@ from ..errors import FormatError, UnavailableError
 from .freestanding import runtime_source
 from .ir_text import parse_ir
 from .oracle import Query
-from .retarget import _code_flags, compile_ir, data_layout, retarget
+from .retarget import code_flags, compile_ir, data_layout, retarget
 from .targets import Target, runner
 from .toolchain import Toolchain, default_toolchain, failure_text
 
@@ -114,7 +114,7 @@ class Program:
         """Link a static program."""
         output = self.folder / "program"
         if self.libc:
-            arguments = ["-target", _zig_target(self.target), "-static", *_code_flags(self.target)]
+            arguments = ["-target", _zig_target(self.target), "-static", *code_flags(self.target)]
             done = self.toolchain.run([*arguments, *map(str, self.objects), "-o", str(output)], tool="cc")
         else:
             self.add_text("runtime.c", runtime_source(self.target), None, "-ffreestanding", "-fno-builtin")
@@ -133,7 +133,11 @@ class Program:
                 timeout=timeout_s, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
-            output = error.stdout if isinstance(error.stdout, str) else (error.stdout or b"").decode(errors="replace")
+            output = (
+                error.stdout
+                if isinstance(error.stdout, str)
+                else (error.stdout or b"").decode(errors="replace")
+            )
             return Outcome(target=self.target.name, result="hang", status=-1, output=output)
         status = done.returncode
         crashed = status < 0 or 128 < status < 160
@@ -158,9 +162,7 @@ def retarget_to_run(
         return text
     layout = data_layout(target, toolchain, run=True)
     lines = [
-        line
-        for line in text.splitlines()
-        if not line.startswith(("target triple", "target datalayout"))
+        line for line in text.splitlines() if not line.startswith(("target triple", "target datalayout"))
     ]
     head = f'target datalayout = "{layout}"\ntarget triple = "{target.run_triple}"\n'
     return head + "\n".join(lines) + "\n"
