@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -266,3 +269,61 @@ def test_memory_clear_zeroes_exactly_the_range(store, address, length):
     assert memory.view(0, size) == expected
     with pytest.raises(InvalidArgumentError):
         memory.clear(size - 1, 2)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sets a Linux resource limit")
+def test_memory_without_address_space_is_out_of_memory():
+    code = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+from sylvite import engines
+from sylvite.errors import OutOfMemoryError
+for shared in (False, True):
+    with engines.create("wasmtime") as engine, engine.create_store() as store:
+        try:
+            store.create_memory(minimum_pages=1, maximum_pages=9, shared=shared)
+        except OutOfMemoryError as error:
+            assert "Cannot allocate" in str(error), error
+            continue
+        raise SystemExit("made")
+with engines.create("wasmtime", reservation_bytes=1 << 28) as engine, engine.create_store() as store:
+    memory = store.create_memory(minimum_pages=1, maximum_pages=65536)
+    base = memory.base_address
+    memory.grow(4000)
+    assert memory.base_address == base
+    try:
+        memory.grow(200)
+    except OutOfMemoryError:
+        raise SystemExit(0)
+    raise SystemExit("grew beyond its reservation")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("reservation_bytes", [0, 1 << 33])
+def test_memory_reservation_out_of_range_is_refused(reservation_bytes):
+    with pytest.raises(InvalidArgumentError, match="reservation_bytes"):
+        engines.create("wasmtime", reservation_bytes=reservation_bytes)
+
+
+def _repeat(function, *arguments):
+    while True:
+        function(*arguments)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
+def test_interrupted_by_the_keyboard_the_store_goes_on(engine, store, wat):
+    text = (
+        '(module (func (export "count") (param i32)'
+        " (loop (br_if 0 (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))))"
+    )
+    function = store.instantiate(engine.compile(wat(text)), {}).exports["count"]
+    for count in (function.prepare(), function):
+        # Not long: the interpreter sees the signal when the guest returns.
+        timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            _repeat(count, 10_000_000)
+        count(5)
+    store.close()

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from ...errors import ClosedError, FormatError, InvalidArgumentError, UnavailableError
-from ..base import Capabilities, CompiledModule, Limits
+from ..base import PAGE_BYTES, Capabilities, CompiledModule, Limits
 from ..code_cache import CodeCache
 from . import native
 from .deadlines import Watchdog
@@ -74,6 +74,8 @@ class WasmtimeEngine:
         interruptible: deadlines and `WasmtimeStore.interrupt` work, at a few
             per cent of speed in tight loops.
         cache_limit_bytes: most bytes of compiled code to keep.
+        reservation_bytes: addresses each memory reserves, so that it grows in place and up to there. Less
+            than 4 GiB helps where address space is rationed, and makes code check bounds itself.
 
     Raises:
         InvalidArgumentError: an option is out of range, or ``cache_dir`` cannot be trusted.
@@ -88,17 +90,23 @@ class WasmtimeEngine:
         parallel: bool = True,
         interruptible: bool = True,
         cache_limit_bytes: int = 1 << 30,
+        reservation_bytes: int = RESERVATION_BYTES,
     ) -> None:
         self._stack_bytes = DEFAULT_STACK_BYTES if stack_bytes is None else stack_bytes
         if not STACK_RANGE[0] <= self._stack_bytes <= STACK_RANGE[1]:
             raise InvalidArgumentError(
                 f"stack_bytes must be from {STACK_RANGE[0]} to {STACK_RANGE[1]}, got {stack_bytes}"
             )
+        if not PAGE_BYTES <= reservation_bytes <= RESERVATION_BYTES:
+            raise InvalidArgumentError(
+                f"reservation_bytes must be from {PAGE_BYTES} to {RESERVATION_BYTES}, got {reservation_bytes}"
+            )
         self._interruptible = interruptible
         settings: dict[str, Any] = {
             **_FEATURES,
             **_MEMORY_SETTINGS,
             "max_wasm_stack": self._stack_bytes,
+            "memory_reservation": reservation_bytes,
             "wasm_relaxed_simd_deterministic": deterministic,
             "cranelift_nan_canonicalization": deterministic,
             "epoch_interruption": interruptible,
@@ -273,7 +281,6 @@ class WasmtimeEngine:
 # Reservation and guard make growth in place and bounds checks free; without may_move growth that would
 # need a move fails instead.
 _MEMORY_SETTINGS = {
-    "memory_reservation": RESERVATION_BYTES,
     "memory_may_move": False,
     "memory_guard_size": 32 << 20,
     "memory_init_cow": False,
@@ -316,9 +323,9 @@ def _compile(engine: Any, data: bytes, name: str) -> Any:
     pointer = ctypes.POINTER(ffi.wasmtime_module_t)()
     buffer = ctypes.cast(ctypes.c_char_p(data), ctypes.POINTER(ctypes.c_uint8))
     error = ffi.wasmtime_module_new(engine.ptr(), buffer, len(data), ctypes.byref(pointer))
-    message = native.take_error(error)
-    if message is not None:
-        raise native.compile_error(message, name=name)
+    if error:
+        failure = native.take_failure(native.address_of(error), None)
+        raise native.compile_error(failure.message, name=name)
     return wasmtime.Module._from_ptr(pointer)
 
 

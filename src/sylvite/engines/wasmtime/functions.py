@@ -172,14 +172,20 @@ class WasmtimeRawCall:
                 state.expires_ns = expires_ns
                 self._store.watchdog.arm(expires_ns)
             state.depth = 1
-        error = call_unchecked(
-            self._context, self._function_address, self._slots_address, self._count, self._trap_address
-        )
-        if state.depth == 1:
-            state.depth = 0
-            state.expires_ns = None
-        else:
-            state.depth -= 1
+        try:
+            error = call_unchecked(
+                self._context, self._function_address, self._slots_address, self._count, self._trap_address
+            )
+        except BaseException:
+            # Control-C while the guest ran: what the call returned is lost, and not the next call's.
+            self._trap.value = None
+            raise
+        finally:
+            if state.depth == 1:
+                state.depth = 0
+                state.expires_ns = None
+            else:
+                state.depth -= 1
         if error or self._trap.value:
             trap, self._trap.value = self._trap.value, None
             self._store.fail(error, trap)

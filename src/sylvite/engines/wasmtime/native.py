@@ -183,7 +183,7 @@ def take_error(pointer: Any) -> str | None:
     """Message of a returned ``wasmtime_error_t*`` (freed), None when there is no error."""
     if not pointer:
         return None
-    return take_failure(address_of(pointer), None).message
+    return _chain(take_failure(address_of(pointer), None).message)
 
 
 def trap_error(failure: Failure) -> TrapError:
