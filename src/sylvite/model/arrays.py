@@ -148,7 +148,7 @@ def to_program(value: Any, argument: Argument, device: Device, where: str) -> An
     if argument.kind is ValueKind.BUFFER and not isinstance(value, VmBuffer):
         try:
             return VmBuffer(value.encode() if isinstance(value, str) else value)
-        except TypeError as error:
+        except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{where}: expected bytes, got {type(value).__name__}") from error
     if argument.kind is ValueKind.REFERENCE and (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
         array = to_array(value, argument, where)

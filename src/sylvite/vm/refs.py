@@ -78,6 +78,8 @@ class VmBuffer:
         Raises:
             InvalidArgumentError: ``data`` is not contiguous, or is read-only but must be mutable.
         """
+        self._heap: HostHeap | None = None
+        self._counted = 0
         try:
             view = memoryview(data).cast("B")
         except TypeError as error:
@@ -86,8 +88,6 @@ class VmBuffer:
             raise InvalidArgumentError("a mutable VM buffer needs writable bytes")
         self.data: memoryview = view if mutable else view.toreadonly()
         self.mutable = mutable
-        self._heap: HostHeap | None = None
-        self._counted = 0
 
     @classmethod
     def allocate(cls, byte_length: int, *, heap: HostHeap | None = None) -> VmBuffer:
