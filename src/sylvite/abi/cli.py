@@ -5,9 +5,13 @@ Exit status: 0 nothing found, 1 findings, 2 wrong usage (also files that cannot 
 
 from __future__ import annotations
 
+import dataclasses
+import fnmatch
 import functools
 import json
+import re
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,15 +21,20 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import SylviteError
-from .allowlist import AllowList, Allowed, load_allow_list
+from .allowlist import Allowed, AllowList, load_allow_list
 from .differences import Change, diff_examinations, diff_targets
 from .guard import check as check_files
 from .guard import examine_files, make_query
-from .layouts import Interner, LayoutReader
-from .oracle import Examination
+from .ir_gate import check_ir_file
+from .ir_text import load_ir
+from .record_layouts import record_layouts
 from .report import print_report, report_to_json, report_to_sarif
+from .retarget import compile_ir, retarget
 from .rules import Entity, Report, Verdict
+from .running import Program, generic_ir
+from .shim import build_shim, generate_shim
 from .targets import GROUPS, TARGETS, Target, find_target, load_targets_file, runner, select_targets
+from .wasm_gate import check_wasm_file
 
 __all__ = ["abi"]
 
@@ -142,11 +151,7 @@ def _checked_binary(file: str, options: Mapping[str, Any], extra: Mapping[str, T
             includes=options["includes"], language=options["language"] or "",
         )  # fmt: skip
     if Path(file).suffix == ".wasm":
-        from .wasm_gate import check_wasm_file
-
         return check_wasm_file(file, query)
-    from .ir_gate import check_ir_file
-
     base = find_target(options["base"], extra) if options["base"] else None
     return check_ir_file(file, targets, base=base, query=query)
 
@@ -161,9 +166,6 @@ def _joined(a: Report, b: Report) -> Report:
 
 
 def _filtered(report: Report, allow: AllowList, options: Mapping[str, Any]) -> tuple[Report, list[str]]:
-    import dataclasses
-    import fnmatch
-
     entities: list[Entity] = []
     used: list[Allowed] = []
     for entity in report.entities:
@@ -217,8 +219,6 @@ def diff(a: str, b: str, files: tuple[str, ...], targets: str, as_json: bool, **
     are targets, followed by FILES)."""
     changes = _target_changes(a, b, files, options) if files else _file_changes(a, b, targets, options)
     if as_json:
-        import dataclasses
-
         click.echo(json.dumps([dataclasses.asdict(change) for change in changes], indent=1))
     else:
         _print_changes(changes)
@@ -293,33 +293,147 @@ def _offset_words(group: Mapping[str, Any], name: str) -> str:
     return str(whole) if not member["bits"] else f"{whole}.{bit}:{member['bits']}"
 
 
-def record_layouts(examination: Examination, names: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
-    """Layouts of records by name: groups of targets that agree, with ``size`` and ``align`` in bytes and
-    ``members`` (``offset_bits``; ``bits`` for bit-fields)."""
-    intern = Interner()
-    readers = [
-        LayoutReader(t, examination.views[t.name], intern)
-        for t in examination.targets
-        if t.name in examination.views
-    ]
-    found: dict[str, list[dict[str, Any]]] = {}
-    for record in examination.declarations.records:
-        if names and record.name not in names:
-            continue
-        groups: dict[int, dict[str, Any]] = {}
-        for reader in readers:
-            root = reader.graph.roots.get(f"s:{record.name}")
-            if root is not None:
-                group = groups.setdefault(reader.own(root), _layout_data(reader, root))
-                group["targets"].append(reader.target.name)
-        found[record.name] = list(groups.values())
-    return found
+# -- shim, retarget, run -----------------------------------------------------------------------------
 
 
-def _layout_data(reader: LayoutReader, root: int) -> dict[str, Any]:
-    node = reader.graph.nodes[reader.graph.plain(root)]
-    members = [
-        {"name": f.name, "offset_bits": f.offset, "bits": f.bits, "type": reader.graph.name(f.type)}
-        for f in node.fields
-    ]
-    return {"targets": [], "size": node.size // 8, "align": node.align // 8, "members": members}
+@abi.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@_compile_options
+@click.option("--targets", default="64-bit", show_default=True, help="Where the shim is needed.")
+@click.option(
+    "--base", default="x86_64-generic", show_default=True, help="What the generic code is built for."
+)
+@click.option("--name", default="shim", show_default=True, help="Prefix of the files; a C identifier.")
+@click.option(
+    "--out", default=".", show_default=True, type=click.Path(file_okay=False), help="Folder to write to."
+)
+@click.option("--everything", is_flag=True, help="Wrap what is safe, too.")
+@click.option("--slots", default=16, show_default=True, help="Callbacks of one type at a time.")
+@click.option("--build", type=click.Choice(["object", "library", "ir"]), help="Compile it for every target.")
+def shim(files: tuple[str, ...], targets: str, base: str, name: str, out: str, **options: Any) -> None:
+    """Generate pointer-only wrappers and trampolines for what cannot be called directly."""
+    query = make_query(files, **_query_options(options))
+    chosen = select_targets(targets)
+    made = generate_shim(
+        query, chosen, base=find_target(base), name=name, everything=options["everything"],
+        slots=options["slots"],
+    )  # fmt: skip
+    for path in made.write(out):
+        click.echo(str(path))
+    click.echo(f"{len(made.functions)} functions, {len(made.callbacks)} callbacks", err=True)
+    for item in made.skipped:
+        click.echo(f"not covered: {item.name}: {item.reason}", err=True)
+    if options["build"]:
+        for target in chosen:
+            click.echo(str(build_shim(made, target, out, query=query, kind=options["build"])))
+
+
+@abi.command(name="retarget")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@_compile_options
+@click.option("--target", "target_name", required=True, help="Where the code is to run.")
+@click.option("--base", help="What it was compiled for (default: what its triple says).")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="Declares what the code calls.",
+)
+@click.option("-o", "--output", default="-", help="A .ll or .o file; - is standard output (IR).")
+@click.option("--force", is_flag=True, help="Skip the gate.")
+def retarget_command(
+    file: str, target_name: str, base: str | None, headers: tuple[str, ...], output: str, force: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Take generic IR (.ll, .bc) to a concrete target; refuse what the gate finds."""
+    target = find_target(target_name)
+    query = make_query(headers, **_query_options(options)) if headers else None
+    text = retarget(load_ir(file), target, query=query, base=find_target(base) if base else None, force=force)
+    if output.endswith((".o", ".obj")):
+        compile_ir(text, target, Path(output), position_independent=True)
+    elif output == "-":
+        click.echo(text, nl=False)
+    else:
+        Path(output).write_text(text, encoding="utf-8")
+
+
+@abi.command(name="run")
+@click.argument("caller", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.argument("callees", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@_compile_options
+@click.option("--targets", default="runnable", show_default=True, help="Where to run.")
+@click.option("--base", default="x86_64-generic", show_default=True, help="What the caller is compiled for.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="Declares what the caller calls: the verdicts to compare with.",
+)
+@click.option("--libc", is_flag=True, help="Link with musl (built on first use) instead of no C library.")
+@click.option("--random", "count", type=int, help="Run N random signatures instead of files.")
+@click.option("--seed", default=1, show_default=True, help="With --random.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def run_command(
+    caller: str | None, callees: tuple[str, ...], targets: str, base: str, count: int | None, seed: int,
+    as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Run a generic CALLER (compiled for the base, retargeted without the gate) with native CALLEES under
+    qemu-user: right, wrong or crash, beside the guard's verdict. CALLER has main; it returns 0 when all is
+    right."""
+    chosen = [target for target in select_targets(targets) if runner(target) is not None]
+    if count is not None:
+        rows = _random_rows(find_target(base), chosen, seed, count)
+    elif caller is not None:
+        rows = _run_rows(Path(caller), callees, find_target(base), chosen, options)
+    else:
+        raise click.UsageError("give a caller, or --random")
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        table = Table()
+        for title in rows[0] if rows else ():
+            table.add_column(title)
+        for row in rows:
+            table.add_row(*(str(value) for value in row.values()))
+        Console().print(table)
+    bad = any(row.get("result", "right") != "right" or row.get("missed") for row in rows)
+    sys.exit(1 if bad else 0)
+
+
+def _random_rows(base: Target, chosen: Sequence[Target], seed: int, count: int) -> list[dict[str, Any]]:
+    from .differential import run_differential
+
+    rows = []
+    for target in chosen:
+        tally = run_differential(base, target, seed=seed, count=count)
+        row = dataclasses.asdict(tally)
+        row["missed"] = " ".join(tally.missed)
+        row["harmless_share"] = round(tally.harmless_share, 3)
+        rows.append(row)
+    return rows
+
+
+def _run_rows(
+    caller: Path, callees: Sequence[str], base: Target, chosen: Sequence[Target], options: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    query = make_query(options["headers"] or [str(caller)], **_query_options(options))
+    ir = generic_ir(caller, base, query)
+    used = set(re.findall(r"@([A-Za-z_]\w*)\(", ir))
+    rows = []
+    for target in chosen:
+        verdict = "-"
+        if options["headers"]:
+            report = check_files(options["headers"], targets=[target], base=base, **_query_options(options))
+            found = [e.verdict for e in report.entities if e.kind == "function" and e.name in used]
+            verdict = max(found, key=lambda v: v.severity, default=Verdict.SAFE).value
+        with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as folder:
+            program = Program(target, Path(folder), libc=options["libc"])
+            program.add_generic(ir, query=query if options["headers"] else None, force=True)
+            for callee in callees:
+                program.add_source(Path(callee), query)
+            outcome = program.run(program.link())
+        rows.append({"target": target.name, "verdict": verdict, "result": outcome.result,
+                     "status": outcome.signal_name or outcome.status})  # fmt: skip
+    return rows

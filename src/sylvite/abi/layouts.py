@@ -112,6 +112,29 @@ class LayoutReader:
             if self.graph.nodes[index].kind in _RECORDS
         )
 
+    def folds_records(self, function: int) -> bool:
+        """Whether a function passes a record by value that code may hold as one integer: several members,
+        or members that overlap, in one register. Optimizers then bake the byte order in."""
+        for _, index in self.neighbours(function):
+            if self.graph.nodes[index].kind in _RECORDS:
+                leaves = list(self._leaves(index, 0))
+                if len(leaves) > 1 and any(size != 64 for _, size in leaves):
+                    return True
+        return False
+
+    def _leaves(self, index: int, base: int) -> Iterator[tuple[int, int]]:
+        """(offset, size) in bits of the scalars in a value."""
+        node = self.graph.nodes[self.graph.plain(index)]
+        if node.kind in _RECORDS:
+            for field in node.fields:
+                yield from self._leaves(field.type, base + field.offset)
+        elif node.kind == "array" and node.count > 0:
+            # Two elements tell as much as all of them.
+            for number in range(min(node.count, 2)):
+                yield from self._leaves(node.target, base + number)
+        else:
+            yield base, node.size
+
     def pointees(self, function: int) -> tuple[int, ...]:
         """Numbers of everything a function's parameters and result lead to through pointers."""
         found = []

@@ -40,6 +40,7 @@ _ORDER = (Verdict.SAFE, Verdict.PATCH, Verdict.RULE, Verdict.LAYOUT, Verdict.SHI
 MENDS: Mapping[str, str] = {
     "shape": "call it through a generated shim (sylvite abi shim)",
     "by-value-layout": "call it through a generated shim, and give the record fixed-width members",
+    "byte-order": "call it through a generated shim, which rebuilds the record from memory",
     "extension": "retarget with sylvite abi retarget, which adds the extension attributes",
     "layout": "use fixed-width members and explicit padding, or build the record on the native side",
     "callback": "wrap the callback with the generated trampoline (sylvite abi shim)",
@@ -279,6 +280,15 @@ class _Judge:
 
         by_value = {name: self.readers[name].by_value(index) for name, index in known.items()}
         yield self.finding(Verdict.SHIM, "by-value-layout", by_value, reason)
+        orders = {
+            name: self.readers[name].target.byte_order if self.readers[name].folds_records(index) else ""
+            for name, index in known.items()
+        }
+        yield self.finding(
+            Verdict.SHIM, "byte-order", orders,
+            lambda a, b: "a record by value is folded into integers, whose bytes stand in "
+            f"another order on {b} than on {a}",
+        )  # fmt: skip
         pointees = {name: self.readers[name].pointees(index) for name, index in known.items()}
         yield self.finding(Verdict.LAYOUT, "layout", pointees, reason)
 

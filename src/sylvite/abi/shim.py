@@ -202,7 +202,7 @@ class _Maker:
 
     def _routine(self, name: str, written: str, root: int, callee: str) -> _Routine | None:
         index = self.graph.function(root)
-        if index is None or _UNSUITABLE.search(written.replace("(*)(", "(", 1)) and not _simple(written):
+        if index is None or (_UNSUITABLE.search(written.replace("(*)(", "(", 1)) and not _simple(written)):
             self._skip(name, "its type cannot be spelled piece by piece")
             return None
         node = self.graph.nodes[index]
