@@ -60,35 +60,43 @@ def assemble() -> bytes:
     }
     for name, routine in ROUTINES.items():
         function = functions[name]
-        variables = {"$" + variable: index for index, (variable, _) in enumerate(routine.parameters)}
+        variables = {variable: index for index, (variable, _) in enumerate(routine.parameters)}
         for variable, value_type in routine.locals:
-            variables["$" + variable] = function.local(value_type, variable)
-        targets = {"@" + other: builder for other, builder in functions.items()}
+            variables[variable] = function.local(value_type, variable)
         for line in routine.body.splitlines():
-            _emit_line(function, line.partition(";;")[0].split(), {**variables, **targets})
+            for word in line.partition(";;")[0].split():
+                _emit_word(function, word, variables, functions)
     return module.build()
 
 
-def _emit_line(function: FunctionBuilder, words: list[str], names: dict[str, int | FunctionBuilder]) -> None:
-    if not words:
-        return
-    instruction, *operands = words
-    immediates: list[object] = []
-    offset = 0
-    for operand in operands:
-        if operand[0] in "$@":
-            immediates.append(names[operand])
-        elif operand.startswith("offset="):
-            offset = int(operand.removeprefix("offset="))
-        elif instruction in ("if", "block", "loop"):
-            immediates.append(ValueType[operand.upper()])
-        elif instruction in ("f32.const", "f64.const"):
-            immediates.append(float(operand))
-        else:
-            immediates.append(int(operand, 0))
-    if instruction in ("if", "block", "loop") and not immediates:
-        immediates.append(None)
-    function.emit(instruction, *immediates, offset=offset)
+_VALUE_TYPES = {value_type.text: value_type for value_type in ValueType}
+_LOCAL_WORDS = {"set": "local.set", "tee": "local.tee"}
+
+
+def _emit_word(
+    function: FunctionBuilder,
+    word: str,
+    variables: dict[str, int],
+    functions: dict[str, FunctionBuilder],
+) -> None:
+    """Emit one word of a routine's body; see `sylvite.linker.routines`."""
+    head, _, operand = word.partition(":")
+    if head.startswith("$"):
+        function.get(variables[head[1:]])
+    elif head.startswith("@"):
+        function.call(functions[head[1:]])
+    elif head in _LOCAL_WORDS:
+        function.emit(_LOCAL_WORDS[head], variables[operand])
+    elif head in ("if", "block", "loop"):
+        function.emit(head, _VALUE_TYPES[operand] if operand else None)
+    elif head in ("f32", "f64"):
+        function.emit(f"{head}.const", float(operand))
+    elif head in ("i32", "i64"):
+        function.emit(f"{head}.const", int(operand, 0))
+    elif head.startswith("br"):
+        function.emit(head, int(operand))
+    else:
+        function.emit(head, offset=int(operand) if operand else 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
