@@ -1,10 +1,10 @@
 """Run-time routines that compilers leave undefined, as WebAssembly text.
 
-What is exact in wasm is wasm: a callback into Python costs ten times a dispatch. Each entry is a
-signature (``name:type`` parameters, results, then further locals) and a body of words: an instruction, with
-its immediate or memory offset after a colon (``br_if:1``, ``i64.store:8``, ``i32:5`` for ``i32.const 5``); ``$x``
-pushes local x, ``set:x`` and ``tee:x`` store it; ``@name`` calls another routine. `sylvite.linker.support`
-assembles them.
+What is exact in wasm is wasm: a callback into Python costs more than a dispatch. Each entry is a signature
+(``name:type`` parameters, results, then further locals) and a body of words: an instruction, with its
+immediate or memory offset after a colon (``br_if:1``, ``i64.store:8``, ``i32:5`` for ``i32.const 5``);
+``$x`` pushes local x, ``set:x`` and ``tee:x`` store it; ``@name`` calls another routine.
+`sylvite.linker.support` assembles them.
 
 Source: names and signatures from the C standard library and LLVM's runtime library calls for wasm32
 (``RuntimeLibcalls``, ``WebAssemblyRuntimeLibcallSignatures``); 128-bit integers are returned through a
