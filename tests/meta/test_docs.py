@@ -62,5 +62,6 @@ def test_docs_blocks_run(page: Path, scratch: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_docs_relative_links_exist(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+    prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.M | re.S)
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", prose):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
