@@ -132,9 +132,7 @@ def _checked(files: Sequence[str], options: Mapping[str, Any]) -> Report:
         reports.append(
             check_files(
                 sources, targets=options["targets"], base=options["base"], extra_targets=extra,
-                include_dirs=options["include_dirs"], defines=options["defines"], includes=options["includes"],
-                language=options["language"] or "", include_system=options["include_system"],
-                cache=not options["no_cache"],
+                **_query_options(options), cache=not options["no_cache"],
             )
         )  # fmt: skip
     for file in binary:
@@ -300,13 +298,9 @@ def _offset_words(group: Mapping[str, Any], name: str) -> str:
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @_compile_options
 @click.option("--targets", default="64-bit", show_default=True, help="Where the shim is needed.")
-@click.option(
-    "--base", default="x86_64-generic", show_default=True, help="What the generic code is built for."
-)
+@click.option("--base", default="x86_64-generic", show_default=True, help="Base of the generic code.")
 @click.option("--name", default="shim", show_default=True, help="Prefix of the files; a C identifier.")
-@click.option(
-    "--out", default=".", show_default=True, type=click.Path(file_okay=False), help="Folder to write to."
-)
+@click.option("--out", default=".", show_default=True, type=click.Path(file_okay=False), help="Folder.")
 @click.option("--everything", is_flag=True, help="Wrap what is safe, too.")
 @click.option("--slots", default=16, show_default=True, help="Callbacks of one type at a time.")
 @click.option("--build", type=click.Choice(["object", "library", "ir"]), help="Compile it for every target.")

@@ -242,7 +242,7 @@ class _Gate:
             )
         if unknown:
             yield self._finding(
-                Verdict.RULE, "ir-sign", "small integers are extended by their sign, which the IR does not tell",
+                Verdict.RULE, "ir-sign", "small integers are extended by sign, which the IR does not tell",
                 unknown,
             )  # fmt: skip
 

@@ -167,7 +167,7 @@ def parse_ir(text: str, where: str = "module") -> IrModule:
         calls=calls,
         globals=globals_,
         address_taken=frozenset(taken),
-        attribute_groups={name: body for name, body in _ATTRIBUTE_GROUP.findall(text)},
+        attribute_groups=dict(_ATTRIBUTE_GROUP.findall(text)),
         types=types,
     )
 

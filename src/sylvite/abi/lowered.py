@@ -206,8 +206,8 @@ _ATTRIBUTES = EXTENSIONS | PLACING | frozenset(
 _LINKAGE = frozenset(
     {
         "private", "internal", "available_externally", "linkonce", "weak", "common", "appending",
-        "extern_weak", "linkonce_odr", "weak_odr", "external", "dso_local", "dso_preemptable", "default", "hidden", "protected",
-        "dllimport", "dllexport", "unnamed_addr", "local_unnamed_addr",
+        "extern_weak", "linkonce_odr", "weak_odr", "external", "dso_local", "dso_preemptable",
+        "default", "hidden", "protected", "dllimport", "dllexport", "unnamed_addr", "local_unnamed_addr",
     }
 )  # fmt: skip
 

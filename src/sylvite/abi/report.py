@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .mends import MENDS
 from .oracle import Rejection
-from .rules import MENDS, Entity, Finding, Report, Verdict
+from .rules import Entity, Finding, Report, Verdict
 
 __all__ = ["print_report", "report_from_json", "report_to_json", "report_to_sarif"]
 

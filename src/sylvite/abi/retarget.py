@@ -25,7 +25,7 @@ from .rules import Verdict
 from .targets import Target
 from .toolchain import Toolchain, default_toolchain, failure_text, require_llvmlite
 
-__all__ = ["HostProgram", "compile_ir", "retarget"]
+__all__ = ["HostProgram", "compile_ir", "load_host_library", "retarget"]
 
 _CPU_ATTRIBUTES = re.compile(
     r'\s*"(?:target-cpu|target-features|tune-cpu|probe-stack|stack-probe-size|min-legal-vector-width'

@@ -14,6 +14,7 @@ from .debug_info import CType, TypeGraph
 from .declarations import Callback, Function
 from .layouts import Interner, LayoutReader, first_difference, own_difference
 from .lowered import LoweredSignature
+from .mends import MENDS
 from .oracle import Examination, Rejection, TargetView
 from .targets import Target
 
@@ -36,38 +37,6 @@ class Verdict(str, enum.Enum):
 
 
 _ORDER = (Verdict.SAFE, Verdict.PATCH, Verdict.RULE, Verdict.LAYOUT, Verdict.SHIM)
-
-MENDS: Mapping[str, str] = {
-    "shape": "call it through a generated shim (sylvite abi shim)",
-    "by-value-layout": "call it through a generated shim, and give the record fixed-width members",
-    "byte-order": "call it through a generated shim, which rebuilds the record from memory",
-    "extension": "retarget with sylvite abi retarget, which adds the extension attributes",
-    "layout": "use fixed-width members and explicit padding, or build the record on the native side",
-    "callback": "wrap the callback with the generated trampoline (sylvite abi shim)",
-    "callback-extension": "retarget with the header given, which patches the callback's attributes too",
-    "unjudged-callback": "give the callback type a typedef",
-    "variadic": "call it through its variadic prototype, or through a shim with fixed arguments",
-    "no-prototype": "declare its parameters, (void) when there are none",
-    "half-float": "pass float, or a pointer",
-    "plain-char": "say signed char, unsigned char or uint8_t",
-    "va-list": "offer a variant with an array or a pointer",
-    "long-double": "use double",
-    "long": "use int32_t, int64_t or intptr_t",
-    "wchar": "use char16_t, char32_t or UTF-8",
-    "vector": "pass a pointer to the vector",
-    "float-abi": "retarget to the exact triple and ABI name; never link the generic object itself",
-    "ir-value": "pass it by pointer, or call through a generated shim",
-    "ir-mismatch": "compile against the header the library was built with",
-    "ir-target-code": "move it into native code, or write it in plain C",
-    "ir-module": "compile the generic code without it",
-    "ir-cpu": "retarget with sylvite abi retarget, which strips CPU attributes",
-    "ir-sign": "give the header (--header) or compile with -g, so that the sign of small integers is known",
-    "ir-pointer-width": "compile the generic code for a base of the same pointer width",
-    "wasm-signature": "declare the import as the header does, and compile with its own toolchain",
-    "wasm-unknown": "name the header that declares it",
-    "absent": "guard the call with a run-time table of functions",
-}
-"""The mend for each rule."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

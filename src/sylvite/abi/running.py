@@ -58,7 +58,7 @@ class Program:
         prefix = runner(target)
         if prefix is None:
             raise UnavailableError(
-                f"programs for {target.name} cannot be run here (qemu-user for {target.qemu} is not installed)"
+                f"programs for {target.name} cannot be run here (no qemu-user for {target.qemu})"
                 if target.qemu
                 else f"programs for {target.name} cannot be run here"
             )

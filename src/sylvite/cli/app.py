@@ -21,6 +21,7 @@ from ..errors import InternalError, SylviteError
 __all__ = ["cli", "main"]
 
 _COMMANDS: Final = {
+    "abi": "Prove that portable code depends on no platform's calling convention.",
     "bench": "Time a function of a model.",
     "compile": "Compile a model to a .vmfb.",
     "demo": "Classify handwritten digits and compare sentences.",
