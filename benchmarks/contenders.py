@@ -58,7 +58,7 @@ class SylviteContender:
 
         self.name = f"sylvite {device}" + (" relaxed" if "relaxed-simd" in features else "")
         self.inputs = model.inputs()
-        artifact = compile_wasm(model, features)
+        artifact = compile_model(model, "wasm32", features=features)
         begin = time.perf_counter()
         self.model = sylvite.load(artifact, device=device, parameters=model.parameters() or None)
         self.load_ms = (time.perf_counter() - begin) * 1e3
@@ -85,7 +85,7 @@ class IreeContender:
         import iree.runtime as rt
 
         self.name = f"iree native {label}"
-        artifact = compile_native(model, cpu)
+        artifact = compile_model(model, "native", features=(cpu,))
         begin = time.perf_counter()
         self.config = rt.Config("local-sync")
         self.context = rt.SystemContext(config=self.config)
@@ -94,7 +94,7 @@ class IreeContender:
             index.load(str(path))
             provider = index.create_provider(scope=scope)
             self.context.add_vm_module(rt.create_io_parameters_module(self.config.vm_instance, provider))
-        vm_module = rt.VmModule.copy_buffer(self.config.vm_instance, artifact.read_bytes())
+        vm_module = rt.VmModule.copy_buffer(self.config.vm_instance, artifact.path.read_bytes())
         self.context.add_vm_module(vm_module)
         module = self.context.modules[vm_module.name]
         names = [n for n in vm_module.function_names if "$async" not in n and not n.startswith("__")]
@@ -224,34 +224,25 @@ def install_node_package(requirement: str) -> Path:
     return NODE_MODULES
 
 
-def input_shapes(model: RealModel) -> dict[str, tuple[int, ...]]:
-    """Fixed shapes by input name, taken from the seeded inputs."""
+def fixed_dims(model: RealModel) -> dict[str, int]:
+    """Every axis of every input, as the seeded inputs have it, by ``input.axis``."""
     import onnx
 
     graph = onnx.load(model.onnx_path(), load_external_data=False).graph
     weights = {tensor.name for tensor in graph.initializer}
-    names = [value.name for value in graph.input if value.name not in weights]
-    return {name: array.shape for name, array in zip(names, model.inputs(), strict=True)}
+    values = [value for value in graph.input if value.name not in weights]
+    return {
+        f"{value.name}.{axis}": array.shape[axis]
+        for value, array in zip(values, model.inputs(), strict=True)
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not dim.dim_value
+    }
 
 
-def compile_wasm(model: RealModel, features: Sequence[str] = ("simd128",)) -> Any:
-    """Compile for wasm32 (cached)."""
+def compile_model(model: RealModel, target: str, **options: Any) -> Any:
+    """Compile for ``target`` through the cache, weights in their own file when the model has one."""
     import sylvite
 
-    return sylvite.compile(
-        model.onnx_path(), shapes=input_shapes(model), features=tuple(features), simplify=model.simplify
-    )
-
-
-def compile_native(model: RealModel, cpu: str) -> Path:
-    """Compile for the host with IREE's llvm-cpu backend (cached); ``cpu`` as LLVM names it."""
-    import sylvite
-
-    artifact = sylvite.compile(
-        model.onnx_path(),
-        target="native",
-        shapes=input_shapes(model),
-        simplify=model.simplify,
-        flags=(f"--iree-llvmcpu-target-cpu={cpu}",),
-    )
-    return Path(artifact.path)
+    if model.parameters():
+        options["external_parameters"] = "in-place"
+    return sylvite.compile(model.onnx_path(), target=target, dims=fixed_dims(model), **options)

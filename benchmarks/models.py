@@ -92,6 +92,7 @@ MINILM_TOKENIZER = PackageFile(
 class RealModel:
     """One model: its ONNX file, fixed dimensions, seeded inputs and the tolerance it is judged with.
 
+    ``parameters`` are files, by scope, that hold weights which stay out of the module.
     ``oracle`` is ``onnxruntime`` or, for int8 models whose rounding differs by design, ``iree-native``.
     """
 
@@ -103,7 +104,6 @@ class RealModel:
     atol: float = 1e-4
     oracle: str = "onnxruntime"
     parameters: Callable[[], dict[str, Path]] = dict
-    simplify: bool = True
 
 
 def random_f32(*shape: int, low: float = 0.0, high: float = 1.0) -> list[np.ndarray]:
@@ -162,7 +162,6 @@ MODELS = {
             onnx_path=minilm_path,
             inputs=lambda: token_inputs(128, 2),
             parameters=lambda: {"model": MINILM_WEIGHTS.path()},
-            simplify=False,
         ),
         RealModel(
             name="minilm-int8",
