@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -86,6 +88,36 @@ def test_semaphore_callbacks_run_once_in_value_order():
     semaphore.fail(failure)
     semaphore.on_reached(1, lambda error: seen.append(("late", error)))
     assert seen[3:] == [(9, failure), ("late", failure)]
+
+
+def test_semaphore_failure_holds_nothing_of_those_who_saw_it():
+    class Witness:
+        pass
+
+    witness = Witness()
+    seen = weakref.ref(witness)
+    semaphore = Semaphore()
+
+    def fails(held):
+        raise KernelError("bad", code=1)
+
+    def waits(held):
+        try:
+            semaphore.query()
+        except KernelError as error:
+            return error.code
+
+    try:
+        fails(witness)
+    except KernelError as error:
+        semaphore.fail(error)
+    gc.disable()
+    try:
+        assert waits(witness) == 1
+        del witness
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_fence_without_timepoints_is_reached():

@@ -11,6 +11,7 @@ import abc
 import dataclasses
 import fnmatch
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,11 @@ class Device(abc.ABC):
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._queue.closed
+
+    @property
+    def lock(self) -> AbstractContextManager[bool]:
+        """Held while an operation runs. Whoever else runs code in the device's store holds it too."""
+        return self._queue.lock
 
     def query_i64(self, category: str, key: str) -> int | None:
         """A property of the device as a number; ``None`` when there is no such property.

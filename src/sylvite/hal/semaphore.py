@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ..errors import DeadlineExceededError, InvalidArgumentError, SylviteError
+from ..errors import DeadlineExceededError, InternalError, InvalidArgumentError, SylviteError
 
 __all__ = ["Semaphore", "SemaphoreCallback", "wait_timeout_error"]
 
@@ -23,6 +23,28 @@ SemaphoreCallback: TypeAlias = Callable[["SylviteError | None"], None]
 def wait_timeout_error(timeout_ns: int) -> DeadlineExceededError:
     """The error of a wait that took too long."""
     return DeadlineExceededError(f"a wait was not satisfied within {timeout_ns / 1e6:g} ms")
+
+
+def _copy_of(error: SylviteError) -> SylviteError:
+    """A copy to raise. Raising hangs the frames of whoever catches it on an error; on one that lives as
+    long as its semaphore that would be a reference cycle, and keep buffers alive that nobody uses."""
+    # Not by calling the class, which wants its keywords, nor by its own __new__: Python takes that of
+    # MemoryError for one of our classes and then refuses it.
+    copied = BaseException.__new__(type(error), *error.args)
+    copied.__dict__.update(error.__dict__)
+    copied.__cause__ = error.__cause__
+    return copied
+
+
+def _without_frames(error: SylviteError) -> SylviteError:
+    """Let go of the frames that failed, which hold buffers too. Bugs of ours keep them."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen and not isinstance(link, InternalError):
+        seen.add(id(link))
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
 
 
 class Semaphore:
@@ -56,7 +78,7 @@ class Semaphore:
             SylviteError: the failure it was given.
         """
         if self._failure is not None:
-            raise self._failure.with_traceback(None)
+            raise _copy_of(self._failure)
         return self._value
 
     def has_reached(self, value: int) -> bool:
@@ -76,7 +98,7 @@ class Semaphore:
         """
         with self._condition:
             if self._failure is not None:
-                raise self._failure.with_traceback(None)
+                raise _copy_of(self._failure)
             if not self._value < value < 1 << 64:
                 raise InvalidArgumentError(f"a semaphore at {self._value} cannot be signalled to {value}")
             self._value = value
@@ -92,7 +114,7 @@ class Semaphore:
         with self._condition:
             if self._failure is not None:
                 return
-            self._failure = error
+            self._failure = _without_frames(error)
             self._condition.notify_all()
             callbacks = [callback for _, _, callback in sorted(self._callbacks, key=lambda entry: entry[:2])]
             self._callbacks.clear()
@@ -124,4 +146,4 @@ class Semaphore:
                     raise wait_timeout_error(timeout_ns or 0)
                 self._condition.wait(None if left_ns is None else left_ns / 1e9)
             if self._failure is not None:
-                raise self._failure.with_traceback(None)
+                raise _copy_of(self._failure)

@@ -177,13 +177,11 @@ class _CopyStep(_Step):
         execution.counters.device_bytes_copied += transfer.copy(source, target)
 
 
-def with_kernel_name(error: GuestError, kernel: str) -> GuestError:
+def _with_kernel_name(error: TrapError | DeadlineExceededError, kernel: str) -> GuestError:
     """The same failure with the name of the kernel that ran."""
     if isinstance(error, TrapError):
         return TrapError(error.message, code=error.code, frames=error.frames, kernel=kernel)
-    if isinstance(error, DeadlineExceededError):
-        return DeadlineExceededError(error.message, kernel=kernel)
-    return error
+    return DeadlineExceededError(error.message, kernel=kernel)
 
 
 class LocalCommandBuffer(CommandBuffer):
@@ -238,8 +236,8 @@ class LocalCommandBuffer(CommandBuffer):
                         step.run(execution)
                 else:
                     step.run(execution)
-            except GuestError as error:
-                raise with_kernel_name(error, step.name) from error
+            except (TrapError, DeadlineExceededError) as error:
+                raise _with_kernel_name(error, step.name) from error
 
     def _limit(self, step: _Step, expires_ns: int, deadline_ns: int) -> None:
         left_ns = expires_ns - time.monotonic_ns()
