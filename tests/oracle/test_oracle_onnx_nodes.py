@@ -19,7 +19,21 @@ SEED = 20261130
 SAMPLE = 150
 
 # case name -> (reason, link)
-EXCEPTIONS: dict[str, tuple[str, str]] = {}
+_WIDE_SHIFT = (
+    "the front end emits a shift by the bit width or more, which is poison: AVX2 gives 0, WebAssembly masks",
+    "https://github.com/llvm/llvm-project/pull/82133",
+)
+_OUTSIDE_GRID = (
+    "the lowering gathers outside the image and multiplies what it finds by 0 (an SSE build fails too)",
+    "https://github.com/nod-ai/AMD-SHARK-ModelDev/issues/649",
+)
+EXCEPTIONS: dict[str, tuple[str, str]] = {
+    "test_bitshift_left_int32_negative_shift": _WIDE_SHIFT,
+    "test_bitshift_left_int32_shift_ge_width": _WIDE_SHIFT,
+    "test_bitshift_right_int32_negative_shift": _WIDE_SHIFT,
+    "test_bitshift_right_int32_shift_ge_width": _WIDE_SHIFT,
+    "test_gridsample_zeros_padding": _OUTSIDE_GRID,
+}
 
 
 def sample() -> list[str]:
