@@ -56,37 +56,29 @@ def compile(
     timeout_s: float | None = None,
     isolate: bool = True,
 ) -> Artifact:
-    """Compile ``source`` for ``target``.
+    """Compile ``source`` for ``target``; ``docs/compile.md`` has the background.
 
     Args:
         source: a path (.onnx, .mlir, .mlirbc, .pt2), MLIR text, bytes of ONNX or MLIR, an ONNX
-            ModelProto, or a ``torch.nn.Module``.
+            ModelProto, or a ``torch.nn.Module`` (which is traced with ``example_inputs``).
         target: ``wasm32``, or ``native`` for this machine's CPU (to compare with iree.runtime).
-        features: WebAssembly features the code may use; ``None`` means ``("simd128",)``. Add ``relaxed-simd``
-            by choice: it is faster, and results may differ in the last bit between machines.
+        features: WebAssembly features the code may use; ``None`` means ``("simd128",)``.
         dims: extents for symbolic dims of an ONNX model, by symbol or by ``input.axis``.
-        output: where to put the .vmfb (external parameters go beside it as .irpa); ``None``: in the cache.
+        output: where to put the .vmfb, with parameters beside it; ``None``: they stay in the cache.
         cache: whether results of earlier calls may be used, and this one kept.
         progress: called when a phase begins.
-        simplify: fold and simplify an ONNX graph first; when that fails the artifact's ``notes`` say so.
-        external_parameters: keep initializers in a parameter file; ``None`` does so above 64 MiB.
-            ``"in-place"`` writes none: initializers in ONNX external data files (a .safetensors, say) stay
-            there, keyed by their names, and the file is bound by ``load(..., parameters=...)``.
-        opset: raise the model to at least this operator set.
-        img2col: rewrite 2-D convolutions to matrix products.
-        optimization: ``O0`` to ``O3``; ``None`` for the compiler's default.
-        flags: further flags for iree-compile.
-        example_inputs: tensors to trace a torch module with.
+        simplify, external_parameters, opset, img2col, optimization, flags: see `CompileOptions`.
         timeout_s: stop after so many seconds.
         isolate: run the ONNX front end in a child process, where native code cannot take this one down.
 
     Raises:
         InvalidArgumentError: an option or a dim's name is wrong.
         FormatError: the ONNX file is malformed.
-        CompileError: the compiler refused the model; the message holds the cause, advice and the log's path.
+        CompileError: the model was refused; the message holds the cause, advice and the log's path.
         DeadlineExceededError: ``timeout_s`` passed.
         UnavailableError: the compiler is not installed.
     """
+    destination = _checked_output(output)
     options = make_options(
         target=target,
         features=features,
@@ -98,8 +90,6 @@ def compile(
         opset=opset,
         img2col=img2col,
     )
-    if output is not None and not Path(output).absolute().parent.is_dir():
-        raise NotFoundError(f"no such directory: {Path(output).absolute().parent}")
     resolved = resolve(source, example_inputs=example_inputs)
     if resolved.kind != "onnx" and options.dims:
         raise InvalidArgumentError("dims can be fixed in ONNX models only; write the extents into the MLIR")
@@ -113,7 +103,16 @@ def compile(
         isolate=isolate,
     )
     artifact = job.run()
-    return artifact if output is None else _copy_out(artifact, Path(output))
+    return artifact if destination is None else _copy_out(artifact, destination)
+
+
+def _checked_output(output: str | os.PathLike[str] | None) -> Path | None:
+    if output is None:
+        return None
+    path = Path(output)
+    if not path.absolute().parent.is_dir():
+        raise NotFoundError(f"no such directory: {path.absolute().parent}")
+    return path
 
 
 def symbolic_dims(source: Any) -> tuple[str, ...]:

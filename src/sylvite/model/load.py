@@ -53,12 +53,11 @@ def load(
     Args:
         source: a .vmfb (path, bytes or `Artifact`), or anything `sylvite.compile` takes.
         device: a driver's name, whose device the model then owns, or a device to share.
-        parameters: parameter files: ``path``, ``scope=path``, several of them, or a mapping from scope to
-            path or to arrays by key. A file of the module's stem beside a .vmfb is found by itself.
+        parameters: ``path``, ``scope=path``, several, or a mapping from scope to path or arrays by key; an
+            .irpa file of the module's stem beside it is found by itself.
         limits: sandbox limits of a device made here (memory and deadline) and of the program's host memory.
         dims: extents for symbolic dims of an ONNX model.
-        specialize: compile an ONNX model with symbolic dims for the shapes it is called with, when they
-            come; otherwise compile it as it is, with open dims.
+        specialize: compile a model with symbolic dims for the shapes it is called with; else with open dims.
         variants: how many specialized programs to keep.
         modules: further modules the program may import from.
         copy: return copies of outputs instead of views of guest memory.
