@@ -143,9 +143,8 @@ class _Reader:
 
     def _function(self, node: Node, file: str, line: int) -> None:
         name = node.get("name", "")
-        if node.get("storageClass") == "static" or str(node.get("mangledName", name)).lstrip(
-            "_\1"
-        ) != name.lstrip("_"):
+        cplusplus = str(node.get("mangledName", "")).startswith(("_Z", "__Z", "?"))
+        if node.get("storageClass") == "static" or cplusplus:
             return
         spelled = node["type"]["qualType"]
         inner = node.get("inner", ())

@@ -16,7 +16,7 @@ from .toolchain import default_toolchain
 
 __all__ = ["check", "examine_files"]
 
-_FORMAT = 2
+_FORMAT = 4
 
 
 def check(

@@ -97,12 +97,24 @@ class LayoutReader:
         known = self._reach.get(index)
         if known is None:
             # Each layout once: whether uint64_t and size_t are one C type or two makes no difference.
-            sequence = tuple(dict.fromkeys(self.own(item) for item in self.walk(index) if self._counts(item)))
+            sequence = tuple(dict.fromkeys(self.own(item) for item in self._in_memory(index)))
             known = self._reach[index] = self._intern(("reach", sequence))
         return known
 
-    def _counts(self, index: int) -> bool:
-        return index != VOID and self.graph.nodes[index].kind not in ("forward", "function")
+    def _in_memory(self, index: int) -> Iterator[int]:
+        """Types that lie in memory somewhere behind a type; what callbacks pass by value does not."""
+        seen = {(index, True)}
+        queue = collections.deque([(index, True)])
+        while queue:
+            here, counted = queue.popleft()
+            kind = self.graph.nodes[here].kind
+            if counted and here != VOID and kind not in ("forward", "function"):
+                yield here
+            for _, there in self.neighbours(here):
+                step = (there, kind != "function")
+                if step not in seen:
+                    seen.add(step)
+                    queue.append(step)
 
     def by_value(self, function: int) -> tuple[int, ...]:
         """Numbers of the records a function passes or returns by value."""
@@ -218,11 +230,12 @@ def first_difference(
     whose layout differs. ``names`` are the function's parameter names."""
     start = (a.graph.plain(left), b.graph.plain(right))
     seen = {start}
-    queue: collections.deque[tuple[int, int, str]] = collections.deque([(*start, "")])
+    queue: collections.deque[tuple[int, int, str, bool]] = collections.deque([(*start, "", False)])
     while queue:
-        here, there, way = queue.popleft()
+        here, there, way, in_memory = queue.popleft()
+        passed = a.graph.nodes[here].kind == "function"
         pairs = list(zip(a.neighbours(here), b.neighbours(there), strict=False))
-        if way and a.own(here) != b.own(there):
+        if way and in_memory and a.own(here) != b.own(there):
             return own_difference(a, b, here, there, f"what {way} leads to")
         for number, ((word, mine), (_, other)) in enumerate(pairs):
             if (mine, other) in seen:
@@ -231,5 +244,6 @@ def first_difference(
             step = word
             if not way and 0 < number <= len(names) and names[number - 1]:
                 step = f"parameter {names[number - 1]}"
-            queue.append((mine, other, way if way and not step else f"{way}.{step}".strip(".")))
+            words = way if way and not step else f"{way}.{step}".strip(".")
+            queue.append((mine, other, words, not passed))
     return None

@@ -400,7 +400,7 @@ def _renamed(found: Declarations, given: Mapping[str, str]) -> Declarations:
 
 # -- the cache's form -------------------------------------------------------------------------------
 
-_FORMAT = 2
+_FORMAT = 4
 
 
 def _cache_key(query: Query, targets: Sequence[Target], toolchain: Toolchain) -> str:

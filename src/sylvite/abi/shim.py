@@ -410,8 +410,8 @@ def _native_callback(routine: _Routine, slots: int) -> list[str]:
     result = "void" if routine.result.way == "void" else f"sylvite_result_{m}"
     thunk_parameters = _crossing_parameters(routine, ["void *generic"])
     body = _crossing_body(routine, f"sylvite_slots_{m}[K].thunk", [f"sylvite_slots_{m}[K].generic"])
-    head = f"static {result} sylvite_tramp_{m}_##K({_plain_parameters(routine)}) {{"
-    trampoline = " \\\n".join([f"#define SYLVITE_TRAMPOLINE(K) {head}", *body, "}"])
+    first = f"static {result} sylvite_tramp_{m}_##K({_plain_parameters(routine)}) {{"
+    trampoline = " \\\n".join([f"#define SYLVITE_TRAMPOLINE(K) {first}", *body, "}"])
     bind = f"void *sylvite_bind_{m}(void *generic, void *thunk)"
     unbind = f"void sylvite_unbind_{m}(void *generic)"
     statements, arguments = _unpack(routine)
