@@ -141,6 +141,14 @@ def test_kernel_gets_scratch_memory_of_its_size(device, load, run, build_executa
     assert size == 3 * 4096
     assert device.space.heap.size_of(address) == size
     assert large.exports[0].local_memory_bytes == 3 * 4096
+    heap = device.space.heap
+    live = heap.statistics.live_bytes
+    large.close()
+    assert heap.statistics.live_bytes <= live - 2 * 4096
+    run(small, "small")
+    live = heap.statistics.live_bytes
+    small.close()
+    assert heap.statistics.live_bytes <= live - 4096
 
 
 def test_executable_constants_reach_the_kernel(device, load, run, build_executable):

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ... import engines
-from ...abi import structs
 from ...errors import InvalidArgumentError
 from ...hal import (
     Binding,
@@ -24,6 +23,7 @@ from ...linker import LinkSpace
 from .allocator import LocalAllocator
 from .command_buffer import Execution, LocalCommandBuffer
 from .executable import FORMAT, Discarded, LocalExecutable, load_library
+from .workgroup_state import WorkgroupState
 
 if TYPE_CHECKING:
     from ...engines.base import Engine, Limits
@@ -36,31 +36,6 @@ _PROPERTIES: Final = {
     ("hal.device", "concurrency"): 1,
     ("hal.dispatch", "concurrency"): 1,
 }
-
-
-class _WorkgroupState:
-    """The workgroup state of the one worker, with its scratch memory."""
-
-    def __init__(self, space: LinkSpace) -> None:
-        self._space = space
-        self._local_memory = 0
-        self._local_memory_bytes = 0
-        self.address = space.heap.allocate(structs.WORKGROUP_STATE.byte_length)
-        self._write()
-
-    def require(self, byte_length: int) -> None:
-        """Have at least this much scratch memory."""
-        if byte_length <= self._local_memory_bytes:
-            return
-        address = self._space.heap.allocate(byte_length)
-        if self._local_memory:
-            self._space.heap.free(self._local_memory)
-        self._local_memory, self._local_memory_bytes = address, byte_length
-        self._write()
-
-    def _write(self) -> None:
-        state = {"local_memory": self._local_memory, "local_memory_size": self._local_memory_bytes}
-        self._space.write(self.address, structs.WORKGROUP_STATE.pack(state))
 
 
 class LocalDevice(Device):
@@ -79,7 +54,7 @@ class LocalDevice(Device):
         self.space = space
         self._own_engine = engine
         self._allocator = LocalAllocator(space, self._queue)
-        self._workgroup_state = _WorkgroupState(space)
+        self._workgroup_state = WorkgroupState(space)
         self._discarded: Discarded = collections.deque()
         self._executable_numbers = itertools.count()
         self._deadline_ns = space.store.limits.deadline_ns
@@ -113,15 +88,11 @@ class LocalDevice(Device):
         self._unload_discarded()
         name = f"executable_{next(self._executable_numbers)}"
         try:
-            loaded, library = load_library(self.space, bytes(data), name=name, constants=constants)
+            loaded, library = load_library(
+                self.space, self._workgroup_state, bytes(data), name=name, constants=constants
+            )
         except BaseException:
             self.space.reset_stack()
-            raise
-        try:
-            needed = max((entry.export.local_memory_bytes for entry in library.exports), default=0)
-            self._workgroup_state.require(needed)
-        except BaseException:
-            loaded.release()
             raise
         return LocalExecutable(loaded, library, self.space, self._queue, self._discarded)
 

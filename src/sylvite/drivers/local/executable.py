@@ -12,6 +12,7 @@ from ...errors import FormatError, InvalidArgumentError, LinkError
 from ...hal import Executable
 from ...hal.queue import Queue
 from .library import Library, read_library
+from .workgroup_state import WorkgroupState
 
 if TYPE_CHECKING:
     from ...linker import LinkedModule, LinkSpace
@@ -25,16 +26,19 @@ Discarded = collections.deque["LoadedLibrary"]
 
 
 class LoadedLibrary:
-    """What a loaded executable takes of its link space: a module, and its environment in guest memory.
+    """What a loaded executable takes of its device: a module, its environment, scratch memory.
 
     Args:
         space: the link space.
+        workgroup_state: has the scratch memory.
         module: the linked module.
     """
 
-    def __init__(self, space: LinkSpace, module: LinkedModule) -> None:
+    def __init__(self, space: LinkSpace, workgroup_state: WorkgroupState, module: LinkedModule) -> None:
         self._space = space
+        self._workgroup_state = workgroup_state
         self._module = module
+        self._scratch_bytes: int | None = None
         self._regions: list[int] = []
         self.environment_address = 0
 
@@ -45,16 +49,29 @@ class LoadedLibrary:
         self._space.write(address, data)
         return address
 
+    def reserve_scratch(self, byte_length: int) -> None:
+        """Have workgroups get this much scratch memory for as long as the library is loaded."""
+        self._workgroup_state.acquire(byte_length)
+        self._scratch_bytes = byte_length
+
     def release(self) -> None:
         """Unload. The device's lock must be held. Idempotent."""
         regions, self._regions = self._regions, []
         for address in regions:
             self._space.heap.free(address)
+        scratch_bytes, self._scratch_bytes = self._scratch_bytes, None
+        if scratch_bytes is not None:
+            self._workgroup_state.release(scratch_bytes)
         self._module.close()
 
 
 def load_library(
-    space: LinkSpace, data: bytes, *, name: str, constants: tuple[int, ...]
+    space: LinkSpace,
+    workgroup_state: WorkgroupState,
+    data: bytes,
+    *,
+    name: str,
+    constants: tuple[int, ...],
 ) -> tuple[LoadedLibrary, Library]:
     """Link a module, give it an environment and read its library.
 
@@ -62,9 +79,10 @@ def load_library(
         FormatError: the module or its library is malformed.
         LinkError: it imports what does not exist.
         InvalidArgumentError: it takes another number of constants.
+        OutOfMemoryError: there is no room.
     """
     module = space.load(data, name=name, public=False)
-    loaded = LoadedLibrary(space, module)
+    loaded = LoadedLibrary(space, workgroup_state, module)
     try:
         packed = struct.pack(f"<{len(constants)}I", *(value & 0xFFFFFFFF for value in constants))
         constants_address = loaded.reserve(packed) if packed else 0
@@ -75,6 +93,7 @@ def load_library(
             message = f"executable {name} takes {library.constant_count} constants, not {len(constants)}"
             raise InvalidArgumentError(message)
         _provide_imports(space, loaded, library, environment)
+        loaded.reserve_scratch(max((entry.export.local_memory_bytes for entry in library.exports), default=0))
     except BaseException:
         loaded.release()
         raise
