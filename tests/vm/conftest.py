@@ -60,9 +60,7 @@ def mixed_module(vm_folder):
 
 @pytest.fixture(scope="session")
 def recursive_module(vm_folder):
-    plain = compile_vm(
-        module_text("recursive", vm_texts.RECURSION), vm_folder / "stand_in.vmfb", FLATBUFFER
-    )
+    plain = compile_vm(module_text("recursive", vm_texts.RECURSION), vm_folder / "stand_in.vmfb", FLATBUFFER)
     data = bytearray(plain.read_bytes())
     place, _ = find_instruction(data, 0, "call")
     data[place + 1 : place + 5] = (0).to_bytes(4, "little")
@@ -106,4 +104,6 @@ def find_instruction(data, ordinal: int, name: str):
 
 @pytest.fixture(scope="session")
 def import_module(vm_folder):
-    return BytecodeModule.open(compile_vm(module_text("imports", vm_texts.IMPORTS), vm_folder / "imports.vmfb"))
+    return BytecodeModule.open(
+        compile_vm(module_text("imports", vm_texts.IMPORTS), vm_folder / "imports.vmfb")
+    )

@@ -17,7 +17,22 @@ PROGRAMS = {program.op.name: program for program in value_programs()}
 COMPILABLE = [name for name in PROGRAMS if name not in UNCOMPILABLE]
 
 LAST_BITS = {"f32": 1, "f64": 1}
-INEXACT = ("atan", "atan2", "cos", "sin", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "pow", "tanh", "erf")
+INEXACT = (
+    "atan",
+    "atan2",
+    "cos",
+    "sin",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "pow",
+    "tanh",
+    "erf",
+)
 """Functions whose last bit depends on the C library; IREE calls its own for f32."""
 
 MAXIMUM_CALLS = 700

@@ -337,8 +337,8 @@ vm.func @hash(%offset: i64, %n: i64) -> i64 {
 
 _LIST_NUMBERS = "\n".join(
     f"""
-vm.export @list_{element.replace("?", "any")}_as_{stored}_as_{loaded}
-vm.func @list_{element.replace("?", "any")}_as_{stored}_as_{loaded}(%i: i32, %v: {bits[stored]}, %j: i32) -> {bits[loaded]} {{
+vm.export @{name}
+vm.func @{name}(%i: i32, %v: {bits[stored]}, %j: i32) -> {bits[loaded]} {{
   %n = vm.const.i32 3
   %list = vm.list.alloc %n : (i32) -> !vm.list<{element}>
   vm.list.resize %list, %n : (!vm.list<{element}>, i32)
@@ -364,6 +364,7 @@ vm.func @list_{element.replace("?", "any")}_as_{stored}_as_{loaded}(%i: i32, %v:
         ("?", "f32", "i32"),
         ("?", "i64", "f64"),
     )
+    for name in [f"list_{element.replace('?', 'any')}_as_{stored}_as_{loaded}"]
 )
 
 LISTS = (
@@ -584,7 +585,8 @@ vm.func @calls_mixed(%a: i32, %b: i64, %c: i32) -> (i64, i32, i64) {
   %n = vm.buffer.length %z : !vm.buffer -> i64
   vm.return %x, %y, %n : i64, i32, i64
 }
-vm.func private @mixed(%a: i32, %r: !vm.buffer, %b: i64, %c: i32) -> (i64, i32, !vm.buffer) attributes {inlining_policy = #util.inline.never} {
+vm.func private @mixed(%a: i32, %r: !vm.buffer, %b: i64, %c: i32) -> (i64, i32, !vm.buffer)
+    attributes {inlining_policy = #util.inline.never} {
   %one = vm.const.i64 1
   %s = vm.add.i64 %b, %one : i64
   %t = vm.sub.i32 %a, %c : i32
@@ -671,7 +673,8 @@ vm.func @sum(%a: i64, %b: i64) -> (i64, i64) {
 }
 vm.export @pairs
 vm.func @pairs(%a: i32, %b: i64) -> (i64, i32) {
-  %r, %s = vm.call.variadic @native.pairs(%a, [(%a, %b), (%a, %b)], %a) : (i32, tuple<i32, i64> ..., i32) -> (i64, i32)
+  %r, %s = vm.call.variadic @native.pairs(%a, [(%a, %b), (%a, %b)], %a)
+      : (i32, tuple<i32, i64> ..., i32) -> (i64, i32)
   vm.return %r, %s : i64, i32
 }
 vm.export @later

@@ -8,10 +8,12 @@ module's debug database to source.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, cast
 
 from ..errors import InternalError, OutOfMemoryError, ProgramError, StatusCode
+from ..vmfb import ModuleDef
 from .module import INSTANCE_KEY, ModuleInstance
 
 __all__ = ["VmFrame", "frames_of", "translate_error"]
@@ -78,9 +80,33 @@ def _frame(instance: ModuleInstance, line: int) -> VmFrame:
     definition = instance.definition
     places = instance.module.translated.places
     ordinal, pc = places[line] if 0 < line < len(places) else (0, 0)
-    name = definition.functions[ordinal].name or f"#{ordinal}"
-    location = definition.debug.source_location(ordinal, pc) if definition.debug is not None else None
-    return VmFrame(module=definition.name, function=name, pc=pc, location=location)
+    exports = [export.name for export in definition.exports if export.ordinal == ordinal]
+    debug = definition.debug
+    index = _source_map_index(definition, ordinal, exports)
+    if debug is None or index is None:
+        return VmFrame(module=definition.name, function=(*exports, f"#{ordinal}")[0], pc=pc, location=None)
+    name = exports[0] if exports else debug.functions[index].name or f"#{ordinal}"
+    return VmFrame(module=definition.name, function=name, pc=pc, location=debug.source_location(index, pc))
+
+
+def _source_map_index(definition: ModuleDef, ordinal: int, exports: Sequence[str]) -> int | None:
+    """Which entry of the debug database describes a function, if any is known to.
+
+    They should be in the functions' order, but compilers up to 3.13 at least put all of them in the
+    first place, where the last function's stays.
+    """
+    if definition.debug is None:
+        return None
+    names = [function.name for function in definition.debug.functions]
+    for name in exports:
+        if name in names:
+            return names.index(name)
+    is_last = ordinal == len(definition.functions) - 1
+    if exports or (len(names) == 1 and not is_last):
+        return None
+    if len(names) == 1:
+        return 0
+    return ordinal if ordinal < len(names) else None
 
 
 def _replacement(error: Exception, is_own_fault: bool) -> Exception:

@@ -55,5 +55,5 @@ class NativeModule(abc.ABC):
     def create_state(self) -> Any:
         """State of this module within one context."""
 
-    def close_state(self, state: Any) -> None:
+    def close_state(self, state: Any) -> None:  # noqa: B027 -- most states own nothing
         """Release what a state owns. Idempotent."""

@@ -14,10 +14,12 @@ from ..vmfb.isa import ValueType
 __all__ = ["make_converters"]
 
 
-def _make_integer(bits: int) -> Callable[[Any], int]:
+def _make_integer(bits: int) -> Callable[[Any], Any]:
     least, most, modulus = -(1 << (bits - 1)), (1 << bits) - 1, 1 << bits
 
-    def convert(value: Any) -> int:
+    def convert(value: Any) -> Any:
+        if value.__class__ is int and least <= value < -least:
+            return value
         try:
             number = operator.index(value)
         except TypeError as error:
