@@ -246,6 +246,20 @@ def test_executable_after_close_is_refused_everywhere(target):
             use()
 
 
+@pytest.mark.parametrize("what", ["executable", "command buffer"])
+def test_dispatch_of_what_was_closed_while_it_waited_fails_its_fence(target, what):
+    executable = target.executable()
+    command_buffer = target.recorder()
+    command_buffer.dispatch(executable, IDS, (1, 1, 1), bindings=[target.ref(target.buffer(16384))])
+    command_buffer.finalize()
+    wait = target.device.create_fence()
+    done = target.submit(command_buffer, wait=wait)
+    (executable if what == "executable" else command_buffer).close()
+    wait.signal()
+    with pytest.raises(ClosedError, match=what):
+        done.wait(0)
+
+
 @pytest.mark.runs_kernels
 def test_kernel_that_traps_fails_its_fence_and_nothing_else(target):
     source, result = target.buffer(i32(7, 0)), target.buffer(4)

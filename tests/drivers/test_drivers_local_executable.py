@@ -287,6 +287,21 @@ def test_deadline_is_for_the_submission_not_for_each_dispatch(build_executable):
         assert time.monotonic() - begin < 5
 
 
+def test_dispatches_and_transfers_are_spans_when_somebody_listens(device, load, build_executable):
+    executable = load(build_executable([kernel("named", returns(0))]))
+    buffer = device.allocator.allocate(8)
+    command_buffer = device.create_command_buffer()
+    command_buffer.fill_buffer(BufferRef(buffer), b"x")
+    command_buffer.dispatch(executable, 0, (2, 1, 1))
+    command_buffer.finalize()
+    spans = []
+    with device.tracer.listen(spans.append):
+        device.queue_execute(command_buffer=command_buffer)
+    device.queue_execute(command_buffer=command_buffer)
+    assert [(span.name, span.category) for span in spans] == [("fill", "transfer"), ("named", "dispatch")]
+    assert all(span.duration_ns > 0 for span in spans)
+
+
 def test_executables_share_one_memory_without_copies(device, load, run, build_executable):
     def increment(function):
         for _ in range(2):

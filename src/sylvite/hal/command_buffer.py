@@ -378,12 +378,22 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
         """
         if self._state is not CommandBufferState.EXECUTABLE:
             self._refuse_state("executed")
-        for executable in self._executables:
-            executable.check_open()
+        self.check_open()
         count = max(self._slots, default=-1) + 1
         missing = count - len(binding_table)
         table = binding_table if missing <= 0 else [*binding_table, *[BufferRef()] * missing]
         return tuple(self._bind_slot(slot, table[slot]) for slot in range(count))
+
+    def check_open(self) -> None:
+        """Refuse execution after the end of what is needed for it (for devices).
+
+        Raises:
+            ClosedError: it or an executable it dispatches is closed.
+        """
+        if self._state is CommandBufferState.CLOSED:
+            self._refuse_state("executed")
+        for executable in self._executables:
+            executable.check_open()
 
     def begin_execution(self) -> None:
         """Note that it is submitted: a one-shot command buffer is spent by that (for devices)."""

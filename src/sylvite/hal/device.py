@@ -269,7 +269,13 @@ class Device(abc.ABC):
         self._queue.check_open()
         command_buffer.begin_execution()
         self.tracer.counters.submissions += 1
-        self._queue.submit("execute", wait, signal, lambda: self._execute(command_buffer, bindings))
+
+        def action() -> None:
+            # Once more: between submission and now anything may have been closed.
+            command_buffer.check_open()
+            self._execute(command_buffer, bindings)
+
+        self._queue.submit("execute", wait, signal, action)
 
     def queue_fill(
         self,
