@@ -41,7 +41,8 @@ PAGE_BYTES = 65536
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What an engine can do. ``shared_objects``: memories, tables and globals made by the host can be
-    imported by several instances (dynamic linking needs it; otherwise link statically)."""
+    imported by several instances (dynamic linking needs it; otherwise link statically). ``deterministic``:
+    results are to have the same bits everywhere, so code chosen at run time must not use relaxed SIMD."""
 
     engine: str
     version: str
@@ -54,6 +55,7 @@ class Capabilities:
     deadlines: bool
     traps_with_frames: bool
     code_cache: bool
+    deterministic: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,34 @@
+"""Microkernels that compiled modules import by symbol: packed matrix products, packing, unpacking.
 
+`assemble` writes them for an engine's capabilities, so that one archive runs at full speed everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from ..wasm import ModuleBuilder
+from .gemm import Block, ElementKind, emit_block
+from .mmt4d import emit_mmt4d
+from .packing import emit_pack, emit_unpack
+
+__all__ = ["KERNEL_NAMES", "Block", "ElementKind", "assemble", "emit_block"]
+
+KERNEL_NAMES = frozenset({"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack"})
+"""Symbols that `assemble`'s module exports."""
+
+
+@functools.lru_cache(maxsize=2)
+def assemble(*, relaxed: bool) -> bytes:
+    """The kernels as a module that imports ``env.memory``.
+
+    Args:
+        relaxed: use fused multiply-add of the relaxed SIMD proposal. Without it results are the same on
+            every engine.
+    """
+    module = ModuleBuilder("sylvite_kernels")
+    module.import_memory("env", "memory", 0)
+    emit_mmt4d(module, relaxed=relaxed)
+    emit_pack(module)
+    emit_unpack(module)
+    return module.build()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..engines.base import Extern, Function, Global
 from ..errors import InvalidArgumentError, LinkError
+from ..kernels import KERNEL_NAMES
+from ..kernels import assemble as assemble_kernels
 from ..wasm import FunctionType, ModuleBuilder, ValueType
 from . import support
 from .side_module import ENVIRONMENT, GOT_DATA, GOT_FUNCTIONS, SideModule
@@ -56,6 +58,7 @@ class Resolver:
         # Host functions made from specs, by the spec's identity; kept, so that the id stays its own.
         self._from_specs: dict[int, tuple[HostFunctionSpec, Function]] = {}
         self._support: Mapping[str, Function] | None = None
+        self._kernels: Mapping[str, Function] | None = None
         # Table slots of functions that no module owns; they stay for good.
         self._slots: dict[str, int] = {}
         self._permanent = contextlib.ExitStack()
@@ -85,6 +88,19 @@ class Resolver:
             functions: Mapping[str, Function] = instance.exports  # type: ignore[assignment]
             self._support = functions
         return self._support
+
+    @property
+    def kernels(self) -> Mapping[str, Function]:
+        """The microkernels for this engine, instantiated when first asked for."""
+        if self._kernels is None:
+            space = self._space
+            capabilities = space.engine.capabilities
+            relaxed = capabilities.relaxed_simd and not capabilities.deterministic
+            compiled = space.engine.compile(assemble_kernels(relaxed=relaxed), name="kernels")
+            instance = space.store.instantiate(compiled, space.platform)
+            functions: Mapping[str, Function] = instance.exports  # type: ignore[assignment]
+            self._kernels = functions
+        return self._kernels
 
     def resolve(
         self,
@@ -179,6 +195,8 @@ class Resolver:
                 return _FoundFunction(function=self._function_of(item), private=private)
         if name in WASM_ROUTINES:
             return _FoundFunction(function=self.support[name])
+        if name in KERNEL_NAMES:
+            return _FoundFunction(function=self.kernels[name])
         host = self._host_function(name)
         if host is not None:
             return _FoundFunction(function=host)

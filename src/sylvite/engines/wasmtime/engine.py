@@ -102,6 +102,7 @@ class WasmtimeEngine:
                 f"reservation_bytes must be from {PAGE_BYTES} to {RESERVATION_BYTES}, got {reservation_bytes}"
             )
         self._interruptible = interruptible
+        self._deterministic = deterministic
         settings: dict[str, Any] = {
             **_FEATURES,
             **_MEMORY_SETTINGS,
@@ -145,6 +146,7 @@ class WasmtimeEngine:
             deadlines=self._interruptible,
             traps_with_frames=True,
             code_cache=self._cache is not None,
+            deterministic=self._deterministic,
         )
 
     @property
