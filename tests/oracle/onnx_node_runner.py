@@ -21,6 +21,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 # The ONNX backend suite compares with these unless a case says otherwise (onnx/backend/test/runner).
@@ -210,39 +211,45 @@ NATIVE_FLAGS = [
 ]
 
 
-def run_case(name: str, device: Any, linker: str) -> CaseResult:
-    """Both sides of one case, in this process."""
-    case = cases()[name]
-    operator = case.model.graph.node[0].op_type if case.model.graph.node else "?"
+def native_outcome(case: Any) -> tuple[Outcome, str]:
+    """The outcome on the host, and the imported module's text."""
     try:
         text = import_model(case.model)
     except StageError as error:
-        return CaseResult(name, operator, error.outcome, error.outcome)
-    wasm_flags = [*WASM_FLAGS, f"--iree-llvmcpu-wasm-linker-path={linker}"]
-    native = judge(case, lambda: compile_text(text, NATIVE_FLAGS), run_native)
-    if native.stage == "compile":
-        return CaseResult(
-            name, operator, native, Outcome("compile", "not tried: the compiler refuses it natively")
-        )
-    sylvite_outcome = judge(
-        case, lambda: compile_text(text, wasm_flags), lambda vmfb, inputs: run_sylvite(vmfb, inputs, device)
+        return error.outcome, ""
+    return judge(case, lambda: compile_text(text, NATIVE_FLAGS), run_native), text
+
+
+def sylvite_outcome(case: Any, native: Outcome, text: str, device: Any, linker: str) -> Outcome:
+    """The outcome on wasm32; a case the compiler refuses on the host is not compiled again."""
+    if not text or native.stage == "compile":
+        return native
+    flags = [*WASM_FLAGS, f"--iree-llvmcpu-wasm-linker-path={linker}"]
+    return judge(
+        case, lambda: compile_text(text, flags), lambda vmfb, inputs: run_sylvite(vmfb, inputs, device)
     )
-    return CaseResult(name, operator, native, sylvite_outcome)
 
 
 def worker() -> None:
-    """Reads case names, writes one JSON line per case."""
+    """Reads case names; writes two JSON lines per case: the native outcome, then ours."""
     results = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # compilers print on standard output too
     import sylvite
-    from sylvite.compile import linker_wrapper_path
+    from sylvite.compile.toolchain import find_toolchain, write_linker
 
     device = sylvite.create_device("local-sync")
-    linker = str(linker_wrapper_path())
+    scratch = tempfile.TemporaryDirectory()
+    os.chdir(scratch.name)  # the linker's command is relative to the working directory
+    linker = write_linker(Path.cwd(), find_toolchain().linker_path)
+    results.write("ready\n")
     for line in sys.stdin:
-        result = run_case(line.strip(), device, linker)
-        results.write(json.dumps(dataclasses.asdict(result)) + "\n")
+        case = cases()[line.strip()]
+        native, text = native_outcome(case)
+        results.write(json.dumps(dataclasses.asdict(native)) + "\n")
+        own = sylvite_outcome(case, native, text, device, linker)
+        results.write(json.dumps(dataclasses.asdict(own)) + "\n")
     device.close()
+    scratch.cleanup()
 
 
 class _Worker:
@@ -251,15 +258,22 @@ class _Worker:
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
 
+    def _start(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", __file__, "worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"the worker does not start; run: python {__file__} worker")
+        return process
+
     def run(self, name: str) -> CaseResult:
         if self.process is None:
-            self.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", __file__, "worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
+            self.process = self._start()
         process = self.process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -268,23 +282,15 @@ class _Worker:
         try:
             process.stdin.write(name + "\n")
             process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
+            lines = [process.stdout.readline(), process.stdout.readline()]
         finally:
             timer.cancel()
-        if not line:
+        if not lines[1]:
             self.close()
-            dead = Outcome(
-                "crash", f"the process running the case died ({process.returncode}) or took too long"
-            )
-            operator = cases()[name].model.graph.node[0].op_type
-            # Which side died is not known from outside; counting it against us keeps it visible.
-            return CaseResult(name, operator, Outcome("unknown", dead.detail), dead)
-        data = json.loads(line)
-        return CaseResult(
-            data["name"], data["operator"], Outcome(**data["native"]), Outcome(**data["sylvite"])
-        )
+        dead = Outcome("crash", "the process died or took too long")
+        outcomes = [Outcome(**json.loads(line)) if line else dead for line in lines]
+        nodes = cases()[name].model.graph.node
+        return CaseResult(name, nodes[0].op_type if nodes else "?", *outcomes)
 
     def close(self) -> None:
         if self.process is not None:
