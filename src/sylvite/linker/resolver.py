@@ -11,7 +11,7 @@ from ..engines.base import Extern, Function, Global
 from ..errors import InvalidArgumentError, LinkError
 from ..kernels import KERNEL_NAMES
 from ..kernels import assemble as assemble_kernels
-from ..wasm import FunctionType, ModuleBuilder, ValueType
+from ..wasm import FunctionType, ModuleBuilder
 from . import support
 from .side_module import ENVIRONMENT, GOT_DATA, GOT_FUNCTIONS, SideModule
 from .support import HOST_MATH, WASM_ROUTINES, HostFunctionSpec
@@ -40,10 +40,11 @@ class _FoundFunction:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Resolution:
-    """Imports of one module, and the GOT entries of its own functions, which get values later."""
+    """Imports of one module, its GOT entries, and those of its own functions, which get values later."""
 
     imports: dict[tuple[str, str], Extern] = dataclasses.field(default_factory=dict)
     own_functions: dict[str, Global] = dataclasses.field(default_factory=dict)
+    entries: list[Global] = dataclasses.field(default_factory=list)
     missing: dict[str, None] = dataclasses.field(default_factory=dict)
 
 
@@ -83,8 +84,7 @@ class Resolver:
         """The wasm routines, instantiated when first asked for."""
         if self._support is None:
             space = self._space
-            compiled = space.engine.compile(support.assemble(), name="support")
-            instance = space.store.instantiate(compiled, space.platform)
+            instance = space.instantiate(space.compile(support.assemble(), name="support"))
             functions: Mapping[str, Function] = instance.exports  # type: ignore[assignment]
             self._support = functions
         return self._support
@@ -96,8 +96,7 @@ class Resolver:
             space = self._space
             capabilities = space.engine.capabilities
             relaxed = capabilities.relaxed_simd and not capabilities.deterministic
-            compiled = space.engine.compile(assemble_kernels(relaxed=relaxed), name="kernels")
-            instance = space.store.instantiate(compiled, space.platform)
+            instance = space.instantiate(space.compile(assemble_kernels(relaxed=relaxed), name="kernels"))
             functions: Mapping[str, Function] = instance.exports  # type: ignore[assignment]
             self._kernels = functions
         return self._kernels
@@ -168,6 +167,7 @@ class Resolver:
                     continue
             entry = self._entry(slot)
             resolution.imports[GOT_FUNCTIONS, name] = entry
+            resolution.entries.append(entry)
             if is_own:
                 resolution.own_functions[name] = entry
 
@@ -186,7 +186,8 @@ class Resolver:
             if address is None:
                 resolution.missing[name] = None
                 continue
-            resolution.imports[GOT_DATA, name] = self._entry(address)
+            resolution.imports[GOT_DATA, name] = entry = self._entry(address)
+            resolution.entries.append(entry)
 
     def _find_function(self, name: str, symbols: Mapping[str, Symbol]) -> _FoundFunction | None:
         for definitions, private in ((symbols, True), (self._defined, False)):
@@ -259,7 +260,7 @@ class Resolver:
         return known[1]
 
     def _make(self, spec: HostFunctionSpec) -> Function:
-        return self._space.store.create_function(
+        return self._space.make_function(
             spec.parameter_types, spec.result_types, _counted(self._space, spec.function)
         )
 
@@ -269,12 +270,12 @@ class Resolver:
         module.function(name, list(function_type.parameters), list(function_type.results), export=True).emit(
             "unreachable"
         )
-        compiled = self._space.engine.compile(module.build(), name=name)
-        function: Function = self._space.store.instantiate(compiled, {}).exports[name]  # type: ignore[assignment]
+        compiled = self._space.compile(module.build(), name=name)
+        function: Function = self._space.instantiate(compiled, {}).exports[name]  # type: ignore[assignment]
         return function
 
     def _entry(self, value: int) -> Global:
-        return self._space.store.create_global(ValueType.I32, value, mutable=True)
+        return self._space.make_entry(value)
 
 
 def _counted(space: LinkSpace, function: Callable[..., object]) -> Callable[..., int | float | None]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TypeAlias
 
 import numpy
 
+from .. import wasm as wasm_format
 from ..engines.base import (
     PAGE_BYTES,
+    CompiledModule,
     Engine,
     Extern,
     Function,
     Global,
+    HostFunction,
+    Instance,
     Limits,
     Memory,
     RawCall,
@@ -34,6 +38,7 @@ from ..wasm import Feature, ValueType
 from . import dispatcher
 from .linked import LinkedModule
 from .regions import RegionAllocator
+from .replica import Replica, ReplicatedTable
 from .resolver import Resolver, Symbol
 from .side_module import (
     ENVIRONMENT,
@@ -93,6 +98,8 @@ class LinkSpace:
         tracer: counts callbacks from the guest.
         minimum_pages, maximum_pages: size range of the memory.
         stack_bytes: length of the shadow stack.
+        replicas: further stores, for one thread each, that get instances of everything over the same
+            memory, which is a shared one then. Linking touches all of them: no guest code may run meanwhile.
 
     Raises:
         UnavailableError: the engine cannot share memories and tables.
@@ -109,7 +116,10 @@ class LinkSpace:
         minimum_pages: int = 32,
         maximum_pages: int = ADDRESS_SPACE_PAGES,
         stack_bytes: int = 1 << 20,
+        replicas: int = 0,
     ) -> None:
+        if replicas and not engine.capabilities.threads:
+            raise UnavailableError(f"engine {engine.capabilities.engine} has no shared memories")
         if not engine.capabilities.shared_objects:
             raise UnavailableError(
                 f"engine {engine.capabilities.engine} cannot share memories between modules: link statically"
@@ -128,29 +138,103 @@ class LinkSpace:
             cap = None if limits is None else limits.memory_bytes
             if cap is not None:
                 minimum_pages = min(minimum_pages, cap // PAGE_BYTES)
-            self._memory = self._store.create_memory(minimum_pages=minimum_pages, maximum_pages=maximum_pages)
+            self._memory = self._store.create_memory(
+                minimum_pages=minimum_pages, maximum_pages=maximum_pages, shared=replicas > 0
+            )
             self._table = self._store.create_table(minimum=1)
             self._heap = RegionAllocator(self._memory)
-            self._slots = TableSlots(self._table)
-            self._stack = self._make_stack(stack_bytes)
+            self._replicas: list[Replica] = []
+            self._slots = TableSlots(ReplicatedTable(self._table, self._replicas))
+            self._stack = self._make_stack(self._store, stack_bytes)
+            low, high = self.make_constant(self._stack.address), self.make_constant(self._stack.top)
             self._platform: dict[tuple[str, str], Extern] = {
                 (ENVIRONMENT, MEMORY): self._memory,
                 (ENVIRONMENT, TABLE): self._table,
                 (ENVIRONMENT, "__stack_pointer"): self._stack.pointer,
-                (ENVIRONMENT, "__stack_low"): self._constant(self._stack.address),
-                (ENVIRONMENT, "__stack_high"): self._constant(self._stack.top),
+                (ENVIRONMENT, "__stack_low"): low,
+                (ENVIRONMENT, "__stack_high"): high,
             }
+            for _ in range(replicas):
+                self._add_replica(limits, stack_bytes, low, high, undo)
             self._resolver = Resolver(self)
             undo.pop_all()
 
-    def _make_stack(self, stack_bytes: int) -> StackRegion:
+    def _make_stack(self, store: Store, stack_bytes: int) -> StackRegion:
         stack_bytes -= stack_bytes % STACK_ALIGNMENT
         address = self._heap.allocate(stack_bytes, STACK_ALIGNMENT)
-        pointer = self._store.create_global(ValueType.I32, address + stack_bytes, mutable=True)
+        pointer = store.create_global(ValueType.I32, address + stack_bytes, mutable=True)
         return StackRegion(address=address, byte_length=stack_bytes, pointer=pointer)
 
-    def _constant(self, value: int) -> Global:
-        return self._store.create_global(ValueType.I32, value, mutable=False)
+    def _add_replica(
+        self,
+        limits: Limits | None,
+        stack_bytes: int,
+        low: Global,
+        high: Global,
+        undo: contextlib.ExitStack,
+    ) -> None:
+        # Only the first stack is at the bottom of memory. Another one that overflows runs into the stack of
+        # the worker before it: wrong results, but nothing outside of the sandbox.
+        store = self._engine.create_store(limits)
+        undo.callback(store.close)
+        store.set_deadline(None)
+        replica = Replica(
+            store, self._memory, lambda store: self._make_stack(store, stack_bytes), self._table
+        )
+        replica.adopt_global(self._stack.pointer, replica.stack.pointer)
+        replica.add_global(low, ValueType.I32, replica.stack.address, mutable=False)
+        replica.add_global(high, ValueType.I32, replica.stack.top, mutable=False)
+        self._replicas.append(replica)
+
+    def make_constant(self, value: int) -> Global:
+        """An immutable i32 global, in replicas too."""
+        return self._make_global(value, mutable=False)
+
+    def make_entry(self, value: int) -> Global:
+        """A mutable i32 global, in replicas too: an entry of the global offset table."""
+        return self._make_global(value, mutable=True)
+
+    def _make_global(self, value: int, *, mutable: bool) -> Global:
+        made = self._store.create_global(ValueType.I32, value, mutable=mutable)
+        for replica in self._replicas:
+            replica.add_global(made, ValueType.I32, value, mutable=mutable)
+        return made
+
+    def make_function(
+        self,
+        parameter_types: Sequence[ValueType],
+        result_types: Sequence[ValueType],
+        function: HostFunction,
+    ) -> Function:
+        """A host function, in replicas too; their threads call it as well."""
+        made = self._store.create_function(parameter_types, result_types, function)
+        for replica in self._replicas:
+            replica.add_host_function(made, parameter_types, result_types, function)
+        return made
+
+    def compile(self, data: bytes, *, name: str) -> CompiledModule:
+        """Compile a module for this space: with replicas, its memory import becomes a shared one."""
+        if self._replicas:
+            module = wasm_format.decode(data, where=f"wasm module {name}")
+            if module.imported_count(wasm_format.ExternKind.MEMORY):
+                # A memory fits an import whose range holds its own: what it has now, and its maximum.
+                most = self._memory.maximum_pages or ADDRESS_SPACE_PAGES
+                shared = wasm_format.rewrite.share_memory_import(module, 0, most)
+                data = wasm_format.encode(shared)
+        return self._engine.compile(data, name=name)
+
+    def instantiate(
+        self, module: CompiledModule, imports: Mapping[tuple[str, str], Extern] | None = None
+    ) -> Instance:
+        """Instantiate a module of `compile` here and in all replicas.
+
+        Active data segments are applied once per instance, all before anything of the module runs.
+        """
+        chosen = self._platform if imports is None else imports
+        instance = self._store.instantiate(module, chosen)
+        for replica in self._replicas:
+            replica.add_instance(module, chosen, instance)
+        return instance
 
     @property
     def engine(self) -> Engine:
@@ -188,6 +272,11 @@ class LinkSpace:
         return self._stack
 
     @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """The stores of further threads."""
+        return tuple(self._replicas)
+
+    @property
     def tracer(self) -> Tracer:
         """The tracer."""
         return self._tracer
@@ -217,7 +306,7 @@ class LinkSpace:
         """``loop(entry, environment, dispatch_state, workgroup_state, count_x, count_y, count_z) -> code``:
         all workgroups of a dispatch in one call; see `sylvite.linker.dispatcher`."""
         if self._dispatcher is None:
-            compiled = self._engine.compile(dispatcher.assemble(), name="dispatcher")
+            compiled = self.compile(dispatcher.assemble(), name="dispatcher")
             instance = self._store.instantiate(compiled, self._platform)
             function: Function = instance.exports[dispatcher.EXPORT_NAME]  # type: ignore[assignment]
             self._dispatcher = function.prepare()
@@ -278,22 +367,22 @@ class LinkSpace:
     def _link(
         self, side: SideModule, symbols: dict[str, Symbol], resources: contextlib.ExitStack
     ) -> LinkedModule:
-        compiled = self._engine.compile(side.data, name=side.name)
+        compiled = self.compile(side.data, name=side.name)
         self._heap.ensure_memory(side.minimum_pages)
         self._slots.ensure_size(side.minimum_entries)
         memory_base = self._take_memory(side, resources)
         table_base = self._take_slots(side, resources)
         side.check_segments(memory_base, table_base)
         resolution = self._resolver.resolve(side, symbols, memory_base, resources)
-        instance = self._store.instantiate(
-            compiled,
-            {
-                **self._platform,
-                (ENVIRONMENT, MEMORY_BASE): self._constant(memory_base),
-                (ENVIRONMENT, TABLE_BASE): self._constant(table_base),
-                **resolution.imports,
-            },
-        )
+        own: dict[tuple[str, str], Extern] = {
+            (ENVIRONMENT, MEMORY_BASE): self.make_constant(memory_base),
+            (ENVIRONMENT, TABLE_BASE): self.make_constant(table_base),
+        }
+        instance = self.instantiate(compiled, {**self._platform, **own, **resolution.imports})
+        for replica in self._replicas:
+            resources.callback(
+                replica.forget, [*own.values(), *resolution.entries, *instance.exports.values()]
+            )
         linked = LinkedModule(
             self,
             side,
@@ -307,7 +396,9 @@ class LinkSpace:
             compiled=compiled,
         )
         for symbol, entry in resolution.own_functions.items():
-            entry.value = linked.slot_of(symbol)
+            entry.value = slot = linked.slot_of(symbol)
+            for replica in self._replicas:
+                replica.set_global(entry, slot)
         self._initialize(linked)
         return linked
 
@@ -372,7 +463,7 @@ class LinkSpace:
         """Put a function into a table slot of its own, given back when ``resources`` closes."""
         slot = self._slots.allocate(1)
         resources.callback(self._slots.free, slot)
-        self._table.set(slot, function)
+        ReplicatedTable(self._table, self._replicas).set(slot, function)
         return slot
 
     def forget(self, module: LinkedModule) -> None:
@@ -443,14 +534,18 @@ class LinkSpace:
         self._memory.view(target, length)[:] = self._memory.view(source, length)
 
     def reset_stack(self) -> None:
-        """Empty the shadow stack: a call that trapped did not. Call it while no guest code runs."""
+        """Empty the shadow stacks: a call that trapped did not. Call it while no guest code runs."""
         self._stack.pointer.value = self._stack.top
+        for replica in self._replicas:
+            replica.reset_stack()
 
     def close(self) -> None:
         """Close the store and with it everything. Views of the memory stay valid. Idempotent."""
         if self._store.closed:
             return
         self._store.close()
+        for replica in self._replicas:
+            replica.store.close()
         self._modules.clear()
 
     def _require_open(self) -> None:
