@@ -25,6 +25,7 @@ _LAZY = {
     "compile": "sylvite.compile",
     "onnx": "sylvite.onnx",
     "hal": "sylvite.hal",
+    "halide": "sylvite.halide",
     "trace": "sylvite.trace",
 }
 

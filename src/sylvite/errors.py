@@ -15,6 +15,7 @@ Errors are designed by whose fault they are, because that decides what the reade
     │   ├── TrapError               a WebAssembly trap, with frames and the kernel's name
     │   ├── DeadlineExceededError   the guest ran longer than it was allowed
     │   ├── KernelError             a kernel returned a failure code
+    │   ├── PipelineError           a Halide pipeline refused its arguments or failed
     │   └── ProgramError            the program failed by itself (vm.fail, vm.cond_fail, failed checks)
     ├── MachineError                the machine under us
     │   ├── OutOfMemoryError        memory ran out or a cap was reached (also a MemoryError)
@@ -29,8 +30,7 @@ Every class maps to exactly one status code of IREE's status model (``StatusCode
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-
+from collections.abc import Mapping, Sequence
 
 
 class StatusCode(enum.IntEnum):
@@ -177,6 +177,40 @@ class KernelError(GuestError):
 
     def __init__(self, message: str, *, code: int, kernel: str | None = None) -> None:
         self.code = code
+        super().__init__(message, kernel=kernel)
+
+
+class PipelineError(GuestError):
+    """A Halide pipeline refused its arguments or failed while it ran.
+
+    Args:
+        message: what happened, in words.
+        reason: Halide's name of the failure: ``access_out_of_bounds``, ``constraint_violated``, ...
+        code: Halide's error code, negative.
+        buffer: the buffer or parameter concerned, when there is one.
+        dimension: the dimension concerned, in Halide's order (0 is innermost).
+        details: the failure's numbers and names: ``min_touched``, ``max_valid``, ...
+        kernel: the pipeline.
+    """
+
+    status = StatusCode.INVALID_ARGUMENT
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        code: int,
+        buffer: str | None = None,
+        dimension: int | None = None,
+        details: Mapping[str, int | float | str] | None = None,
+        kernel: str | None = None,
+    ) -> None:
+        self.reason = reason
+        self.code = code
+        self.buffer = buffer
+        self.dimension = dimension
+        self.details = dict(details or {})
         super().__init__(message, kernel=kernel)
 
 
