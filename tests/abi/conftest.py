@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sysconfig
+import sys
 from pathlib import Path
 
 import pytest
 
-from sylvite.abi.oracle import Query
 from sylvite.abi.rules import Report
-from sylvite.abi.targets import find_target, runner
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 pytest.importorskip("ziglang", reason="the ABI guard needs the abi extra")
 
@@ -45,40 +43,3 @@ def cache_home(tmp_path, monkeypatch):
     """A cache directory of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def needs_runner(*names: str) -> None:
-    """Skip unless programs for all of the targets can be run here."""
-    for name in names:
-        if runner(find_target(name)) is None:
-            pytest.skip(f"programs for {name} cannot be run here (qemu-user is not installed)")
-
-
-def header(*candidates: str) -> str:
-    """The first of some files that exists, else skip."""
-    for candidate in candidates:
-        if candidate and os.path.isfile(candidate):
-            return candidate
-    pytest.skip(f"none of these headers is installed: {', '.join(c for c in candidates if c)}")
-    return ""
-
-
-def wgpu_resources() -> Path:
-    """The folder of webgpu.h and libwgpu_native, from the environment or the wgpu package."""
-    given = os.environ.get("SYLVITE_WGPU_RESOURCES")
-    if given:
-        return Path(given)
-    spec = importlib.util.find_spec("wgpu")
-    if spec is None or spec.origin is None:
-        pytest.skip("webgpu.h is in the wgpu package, which is not installed")
-    return Path(spec.origin).parent / "resources"
-
-
-def python_header() -> str:
-    """Python.h of the interpreter that runs the tests."""
-    return header(os.path.join(sysconfig.get_paths()["include"], "Python.h"))
-
-
-def query_of(*files: str, **options) -> Query:
-    """A query about files."""
-    return Query(files=files, **options)

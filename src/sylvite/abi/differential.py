@@ -250,7 +250,9 @@ def _caller_main(names: Sequence[str]) -> str:
 int main(int argc, char **argv) {{
   int at = 0;
   for (const char *c = argc > 1 ? argv[1] : "0"; *c; c++) at = at * 10 + (*c - '0');
-  for (; at < {len(names)}; at++) {{
+  /* A second argument: only that one. */
+  int end = argc > 2 ? at + 1 : {len(names)};
+  for (; at < end; at++) {{
     int theirs = 0;
     failed = 0;
     sylvite_write("?", 1);
@@ -357,8 +359,14 @@ def run_differential(
         program = Program(target, folder, toolchain=toolchain)
         program.add_generic(ir, query=query, force=True)
         program.add_source(folder / "callee.c", query)
-        marks = _run_all(program, program.link(), count)
-    return _tally(target, batch, verdicts, marks)
+        binary = program.link()
+        marks = _run_all(program, binary, count)
+        tally = _tally(target, batch, verdicts, marks)
+        # A call that went wrong may have spoiled the ones after it: a miss must stand alone.
+        tally.missed = [
+            name for name in tally.missed if not _right_alone(program, binary, batch.names.index(name))
+        ]
+    return tally
 
 
 def _run_all(program: Program, binary: Path, count: int) -> str:
@@ -373,6 +381,10 @@ def _run_all(program: Program, binary: Path, count: int) -> str:
         if len(marks) < count:
             marks += "c"
     return marks
+
+
+def _right_alone(program: Program, binary: Path, index: int) -> bool:
+    return program.run(binary, str(index), "only").output == "?r"
 
 
 def _tally(target: Target, batch: Batch, verdicts: dict[str, Verdict], marks: str) -> Tally:

@@ -73,15 +73,17 @@ def check_ir(
     module: IrModule, targets: Sequence[Target], *, base: Target | None = None, query: Query | None = None,
     toolchain: Toolchain | None = None,
 ) -> Report:  # fmt: skip
-    """Check a module's boundary for ``targets``. ``query`` names the headers of what it calls; without it,
-    debug information is used where there is any."""
+    """Check a module's boundary for ``targets``. ``query`` names the headers of what it calls; debug
+    information tells the rest, where there is any."""
     toolchain = toolchain or default_toolchain()
     base = base or base_of(module)
     gate = _Gate(module, targets, base, toolchain)
     with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as folder:
-        asked = query or debug_query(module, Path(folder))
-        if asked is not None:
-            gate.consult(asked)
+        rebuilt = debug_query(module, Path(folder))
+        for asked in (rebuilt, query):
+            # What a header says goes before what debug information says.
+            if asked is not None:
+                gate.consult(asked)
     entities = [*gate.functions(), *gate.indirect_calls(), *gate.module_findings()]
     return Report(
         targets=tuple(target.name for target in targets),
@@ -119,11 +121,11 @@ class _Gate:
         """Let the oracle judge the functions that a header (or debug information) declares."""
         examination: Examination = examine(query, self.targets, base=self.base, toolchain=self.toolchain)
         report = judge(examination, self.targets, self.base)
-        self.judged = {entity.name: entity for entity in report.entities if entity.kind == "function"}
+        told = {entity.name: entity for entity in report.entities if entity.kind == "function"}
+        self.judged = {**self.judged, **told}
         view = examination.views[self.base.name]
-        self.base_signatures = {
-            key[2:]: signature for key, signature in view.signatures.items() if key[0] == "f"
-        }
+        lowered = {key[2:]: signature for key, signature in view.signatures.items() if key[0] == "f"}
+        self.base_signatures = {**self.base_signatures, **lowered}
 
     # -- findings -------------------------------------------------------------------------------
 

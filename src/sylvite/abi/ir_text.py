@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..errors import FormatError, NotFoundError
 from .debug_info import DebugInfo
@@ -25,7 +26,7 @@ from .lowered import (
     parse_declaration,
     plain_symbol,
 )
-from .toolchain import Toolchain, default_toolchain, failure_text
+from .toolchain import Toolchain, default_toolchain, failure_text, require_llvmlite
 
 __all__ = ["IrCall", "IrFunction", "IrModule", "load_ir", "parse_ir"]
 
@@ -119,18 +120,25 @@ def load_ir(path: str | os.PathLike[str], toolchain: Toolchain | None = None) ->
     where = str(path)
     if not Path(path).is_file():
         raise NotFoundError(f"no such file: {where}")
+    if Path(path).suffix == ".bc":
+        return parse_ir(_disassembled(Path(path)), where)
     toolchain = toolchain or default_toolchain()
-    # The module's own triple decides; clang is told none, and no pass may touch what is judged.
+    # Clang judges the syntax; the text is kept as written, for clang would put the host's triple into it.
     done = toolchain.run(
-        ["-x", "ir", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-w", "-o", "-", where]
+        ["-x", "ir", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-w", "-o", os.devnull, where]
     )
     if done.returncode != 0:
         raise FormatError(failure_text(done), where=where)
-    text = done.stdout
-    if Path(path).suffix == ".ll":
-        # Judged by clang, kept as written: reading it changes the triple to the host's when there is none.
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
     return parse_ir(text, where)
+
+
+def _disassembled(path: Path) -> str:
+    binding: Any = require_llvmlite()
+    try:
+        return str(binding.parse_bitcode(path.read_bytes()))
+    except (RuntimeError, UnicodeDecodeError) as error:
+        raise FormatError(str(error), where=str(path)) from error
 
 
 def parse_ir(text: str, where: str = "module") -> IrModule:

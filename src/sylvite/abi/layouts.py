@@ -245,5 +245,5 @@ def first_difference(
             if not way and 0 < number <= len(names) and names[number - 1]:
                 step = f"parameter {names[number - 1]}"
             words = way if way and not step else f"{way}.{step}".strip(".")
-            queue.append((mine, other, words, not passed))
+            queue.append((mine, other, words, not passed or a.graph.nodes[mine].kind in _RECORDS))
     return None

@@ -1,0 +1,177 @@
+"""The command line: output forms, exit statuses, the allow list."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from conftest_abi import needs_runner
+
+from sylvite.abi.cli import abi as command
+from sylvite.abi.targets import TARGETS
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "abi"
+DIRTY = "typedef struct { double a, b, c; } S;\nvoid take(S s);\nvoid safe(double d);\nint small(int a);\n"
+
+
+@pytest.fixture
+def run(cache_home):
+    def invoke(*arguments: str):
+        return CliRunner().invoke(command, list(arguments), catch_exceptions=False)
+
+    return invoke
+
+
+def test_check_exits_zero_on_clean_and_one_on_findings(run, snippet):
+    clean = run("check", snippet("void f(double d, void *p);", "clean.h"))
+    assert clean.exit_code == 0, clean.output
+    dirty = run("check", snippet(DIRTY), "--targets", "64-bit", "--base", "x86_64-generic")
+    assert dirty.exit_code == 1
+    assert "SHIM" in dirty.output
+    assert "take" in dirty.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("check",), ("check", "no-such.h"), ("check", "{}", "--targets", "vax"), ("unknown",)]
+)
+def test_wrong_usage_exits_two(run, snippet, arguments):
+    path = snippet("void f(void);")
+    assert run(*(part.format(path) for part in arguments)).exit_code == 2
+
+
+def test_broken_header_exits_two_with_the_place(run, snippet):
+    done = run("check", snippet("int f(;"))
+    assert done.exit_code == 2
+    assert "snippet.h:1:" in done.output
+
+
+def test_json_has_the_documented_keys(run, snippet):
+    path = snippet(DIRTY)
+    done = run("check", path, "--targets", "x86_64-linux,arm64-linux", "--base", "x86_64-generic", "--json")
+    data = json.loads(done.output)
+    assert data["targets"] == ["x86_64-linux", "arm64-linux"]
+    assert data["base"] == "x86_64-linux"
+    take = next(entity for entity in data["entities"] if entity["name"] == "take")
+    assert take["kind"] == "function"
+    assert take["verdict"] == "SHIM"
+    assert take["targets"] == ["arm64-linux"]
+    assert take["reason"]
+    assert (take["file"], take["line"]) == (path, 2)
+    assert {entity["kind"] for entity in data["entities"]} == {"function", "struct"}
+
+
+def test_json_without_a_base_says_null(run, snippet):
+    data = json.loads(run("check", snippet(DIRTY), "--targets", "desktop", "--json").output)
+    assert data["base"] is None
+
+
+def test_sarif_has_a_result_at_the_line(run, snippet, tmp_path):
+    out = tmp_path / "out.sarif"
+    run("check", snippet(DIRTY), "--targets", "64-bit", "--base", "x86_64-generic", "--sarif", str(out))
+    log = json.loads(out.read_text())
+    assert log["version"] == "2.1.0"
+    results = log["runs"][0]["results"]
+    rules = {rule["id"] for rule in log["runs"][0]["tool"]["driver"]["rules"]}
+    assert {result["ruleId"] for result in results} <= rules
+    shim = next(result for result in results if result["level"] == "error")
+    assert shim["locations"][0]["physicalLocation"]["region"]["startLine"] == 2
+
+
+def test_allow_list_covers_findings_and_reports_idle_entries(run, snippet, tmp_path):
+    allow = tmp_path / "allow.txt"
+    allow.write_text("# looked at\ntake  SHIM  called through shim.c\nsmall *  retargeted\ngone * nobody\n")
+    done = run("check", snippet(DIRTY), "--targets", "64-bit", "--base", "generic", "--allow", str(allow))
+    assert done.exit_code == 0, done.output
+    assert "gone covers nothing" in done.output
+
+
+@pytest.mark.parametrize("text", ["take SHIM\n", "take NONSENSE because\n", "take\n"])
+def test_allow_list_without_a_reason_exits_two(run, snippet, tmp_path, text):
+    allow = tmp_path / "allow.txt"
+    allow.write_text(text)
+    assert run("check", snippet(DIRTY), "--allow", str(allow)).exit_code == 2
+
+
+def test_retargeted_code_may_have_patches(run, snippet):
+    path = snippet("int small(int a);")
+    assert run("check", path, "--targets", "64-bit").exit_code == 1
+    assert run("check", path, "--targets", "64-bit", "--retargeted").exit_code == 0
+
+
+def test_diff_of_two_versions_names_what_changed(run, snippet):
+    old = snippet("struct s { int a; }; void f(struct s *p); void gone(void);", "old.h")
+    new = snippet("struct s { long long a; }; void f(struct s *p, int more); void fresh(void);", "new.h")
+    done = run("diff", old, new, "--targets", "x86_64-linux,wasm32", "--json")
+    changes = {(change["name"], change["change"]) for change in json.loads(done.output)}
+    assert changes == {("s", "layout"), ("f", "signature"), ("gone", "removed"), ("fresh", "added")}
+    assert done.exit_code == 1
+    assert run("diff", old, old).exit_code == 0
+
+
+def test_diff_of_two_targets_names_what_differs(run, snippet):
+    done = run("diff", "x86_64-linux", "arm64-linux", snippet(DIRTY))
+    assert done.exit_code == 1
+    assert "take" in done.output
+    assert "safe" not in done.output
+
+
+def test_layout_puts_targets_that_agree_side_by_side(run, snippet):
+    done = run("layout", snippet("struct s { void *p; int n; };"), "s", "--targets", "linux", "--json")
+    groups = json.loads(done.output)["s"]
+    assert [group["size"] for group in groups] == [16, 8]
+    assert "size" in run("layout", snippet("struct s { int a : 3; };"), "--targets", "linux").output
+
+
+def test_targets_lists_the_table(run):
+    assert {row["name"] for row in json.loads(run("targets", "--json").output)["targets"]} == set(TARGETS)
+    assert run("targets").exit_code == 0
+
+
+def test_shim_writes_two_files_and_builds(run, tmp_path):
+    done = run("shim", str(EXAMPLE / "library.h"), "--name", "library", "--out", str(tmp_path),
+               "--targets", "arm64-linux,x86_64-linux", "--build", "object")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "library_native.c", "library_generic.h", "library-arm64-linux.o", "library-x86_64-linux.o",
+    }  # fmt: skip
+
+
+def test_run_shows_the_crash_beside_the_verdict(run):
+    needs_runner("arm64-linux")
+    done = run("run", str(EXAMPLE / "portable.c"), str(EXAMPLE / "library.c"), "-I", str(EXAMPLE), "--header",
+               str(EXAMPLE / "library.h"), "--targets", "x86_64-linux,arm64-linux", "--json")  # fmt: skip
+    rows = {row["target"]: row for row in json.loads(done.output)}
+    assert rows["arm64-linux"] == {
+        "target": "arm64-linux", "verdict": "SHIM", "result": "crash", "status": "SIGSEGV",
+    }  # fmt: skip
+    assert rows["x86_64-linux"]["result"] == "right"
+    assert done.exit_code == 1
+
+
+def test_ir_and_wasm_go_through_their_gates(run, tmp_path, snippet):
+    module = tmp_path / "module.ll"
+    module.write_text("declare void @take(ptr byval({double, double, double}))\n")
+    done = run("check", str(module), "--targets", "64-bit", "--json")
+    assert json.loads(done.output)["entities"][0]["verdict"] == "SHIM"
+    refused = run("retarget", str(module), "--target", "arm64-linux")
+    assert refused.exit_code == 2
+    assert "take" in refused.output
+    assert run("retarget", str(module), "--target", "arm64-linux", "--force").exit_code == 0
+    empty = tmp_path / "module.wasm"
+    empty.write_bytes(b"\0asm\1\0\0\0")
+    assert run("check", str(empty), "--header", snippet(DIRTY)).exit_code == 0
+
+
+def test_pre_commit_hook_and_ci_example_run_commands_that_exist():
+    root = Path(__file__).parents[2]
+    hook = yaml.safe_load((root / ".pre-commit-hooks.yaml").read_text())[0]
+    assert hook["entry"] == "sylvite abi check"
+    steps = yaml.safe_load((EXAMPLE / "ci.yml").read_text())["jobs"]["guard"]["steps"]
+    options = {option for command_ in command.commands.values() for p in command_.params for option in p.opts}
+    lines = [step["run"] for step in steps if "sylvite abi" in step.get("run", "")]
+    used = {word for line in lines for word in line.split() if word.startswith("--")}
+    assert len(lines) >= 3
+    assert used <= options
