@@ -240,3 +240,37 @@ def test_compile_name_is_function_and_package():
 
     assert package is sylvite.compile
     assert callable(sylvite.compile)
+
+
+@pytest.fixture
+def squeeze_model():
+    """A convolution, and one of a single pixel that scales its output (squeeze and excitation)."""
+    onnx = pytest.importorskip("onnx")
+    helper, types, from_array = onnx.helper, onnx.TensorProto, onnx.numpy_helper.from_array
+    generator = np.random.default_rng(0)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["features"], kernel_shape=[3, 3]),
+            helper.make_node("GlobalAveragePool", ["features"], ["mean"]),
+            helper.make_node("Conv", ["mean", "s"], ["scale"], kernel_shape=[1, 1]),
+            helper.make_node("Mul", ["features", "scale"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", types.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", types.FLOAT, [1, 6, 6, 6])],
+        [
+            from_array(generator.standard_normal((6, 3, 3, 3)).astype(np.float32), "w"),
+            from_array(generator.standard_normal((6, 6, 1, 1)).astype(np.float32), "s"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("img2col", [None, False])
+def test_compile_convolutions_give_the_same_numbers_either_way(squeeze_model, img2col):
+    ort = pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    session = ort.InferenceSession(squeeze_model.SerializeToString(), providers=["CPUExecutionProvider"])
+    with sylvite.load(squeeze_model, img2col=img2col) as model:
+        assert model.artifacts[0].notes == ()
+        np.testing.assert_allclose(model(x), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)

@@ -26,7 +26,7 @@ class CompileSettings:
     simplify: bool
     external_parameters: bool | None
     opset: int | None
-    img2col: bool
+    img2col: bool | None
     optimization: str | None
     compiler_flag: tuple[str, ...]
     compile_timeout: int | None
@@ -55,7 +55,7 @@ class CompileSettings:
             "simplify": True,
             "external_parameters": None,
             "opset": None,
-            "img2col": False,
+            "img2col": None,
             "optimization": None,
             "flags": (),
             "timeout_s": None,
@@ -103,7 +103,11 @@ def compile_options(function: Command) -> Command:
             help="Keep weights in a parameter file (default: above 64 MiB).",
         ),
         click.option("--opset", type=int, help="Raise ONNX models to this operator set."),
-        click.option("--img2col", is_flag=True, help="Rewrite 2-D convolutions to matrix products."),
+        click.option(
+            "--img2col/--no-img2col",
+            default=None,
+            help="Rewrite convolutions to matrix products (default: where it compiles).",
+        ),
         click.option(
             "-O", "--optimization", type=click.Choice(["O0", "O1", "O2", "O3"]), help="Optimization level."
         ),

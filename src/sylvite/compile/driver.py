@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from .sources import Source, resolve
 
 __all__ = ["compile", "symbolic_dims"]
 
-_FORMAT = 6
+_FORMAT = 9
 """Raised when the same source and options give another result because of a change in Sylvite."""
 
 LOWEST_SURE_OPSET = 17
@@ -49,7 +49,7 @@ def compile(
     simplify: bool = True,
     external_parameters: bool | Literal["in-place"] | None = None,
     opset: int | None = None,
-    img2col: bool = False,
+    img2col: bool | None = None,
     optimization: str | None = None,
     flags: Sequence[str] = (),
     example_inputs: Sequence[Any] | None = None,
@@ -159,6 +159,7 @@ class _Job:
                 "import": import_key or self.source.digest,
                 "compiler": self.tools.version,
                 "flags": self.options.back_end_flags(),
+                "img2col": self.options.img2col,
                 "target": self.options.target,
             }
         )
@@ -204,7 +205,13 @@ class _Job:
             imported = {"notes": [], "function": None}
             # A relative name, because it ends up in source locations inside the module.
             self.source.write_to(workspace / "model.mlir")
-            self._compile(workspace, Path("model.mlir"), log_path, keep_f64=self.source.mentions(b"f64"))
+            self._compile(
+                workspace,
+                Path("model.mlir"),
+                log_path,
+                keep_f64=self.source.mentions(b"f64"),
+                img2col=bool(self.options.img2col),
+            )
         keep = {_MODULE, frontend.PARAMETERS_FILE}
         for file in workspace.iterdir():
             if file.name not in keep:
@@ -217,23 +224,38 @@ class _Job:
         }
 
     def _build_onnx(self, workspace: Path, log_path: Path) -> Mapping[str, Any]:
-        """Compile an ONNX model; one of an old operator set is raised and tried again when it fails."""
-        entry = self._imported(self.options, log_path)
-        imported = read_manifest(entry)
-        try:
-            self._compile_imported(workspace, entry, log_path)
-        except CompileError as first:
-            if self.options.opset is not None or imported["opset"] >= LOWEST_SURE_OPSET:
-                raise
+        """Compile an ONNX model; one that fails is tried again in forms that are likelier to pass."""
+        first_error: CompileError | None = None
+        for opset, img2col in self._attempts(log_path):
             try:
-                entry = self._imported(dataclasses.replace(self.options, opset=LOWEST_SURE_OPSET), log_path)
-            except CompileError:
-                raise first from None  # the model cannot be raised; what stopped it as it is says more
-            self._compile_imported(workspace, entry, log_path)
-            raised = read_manifest(entry)
-            change = f"from operator set {imported['opset']} to {LOWEST_SURE_OPSET}"
-            return {**raised, "notes": [*raised["notes"], f"raised {change}, as it did not compile"]}
-        return imported
+                entry = self._imported(dataclasses.replace(self.options, opset=opset), log_path)
+                self._compile_imported(workspace, entry, log_path, img2col=img2col)
+            except CompileError as error:
+                first_error = first_error or error
+                continue
+            imported = read_manifest(entry)
+            return {**imported, "notes": [*imported["notes"], *self._attempt_notes(opset, img2col, log_path)]}
+        raise first_error or CompileError("the model was not compiled")
+
+    def _attempts(self, log_path: Path) -> Iterator[tuple[int | None, bool]]:
+        """Operator sets to raise the model to, and whether to turn convolutions into products."""
+        wanted = self.options
+        imported = read_manifest(self._imported(wanted, log_path))
+        opsets = [wanted.opset]
+        if wanted.opset is None and imported["opset"] < LOWEST_SURE_OPSET:
+            opsets.append(LOWEST_SURE_OPSET)
+        forms = [True, False] if wanted.img2col is None else [wanted.img2col]
+        if not imported["has_convolutions"]:
+            forms = [False]
+        yield from ((opset, form) for form in forms for opset in opsets)
+
+    def _attempt_notes(self, opset: int | None, img2col: bool, log_path: Path) -> Iterator[str]:
+        """What was done differently from what was asked."""
+        asked = read_manifest(self._imported(self.options, log_path))
+        if opset != self.options.opset:
+            yield f"raised from operator set {asked['opset']} to {opset}, as it did not compile"
+        if asked["has_convolutions"] and not img2col and self.options.img2col is None:
+            yield "convolutions left as they are, as it did not compile with matrix products instead"
 
     def _imported(self, options: CompileOptions, log_path: Path) -> Path:
         """The cache entry of the front end's result."""
@@ -242,7 +264,7 @@ class _Job:
         )
         return entry
 
-    def _compile_imported(self, workspace: Path, entry: Path, log_path: Path) -> None:
+    def _compile_imported(self, workspace: Path, entry: Path, log_path: Path, *, img2col: bool) -> None:
         imported = read_manifest(entry)
         self._compile(
             workspace,
@@ -250,6 +272,7 @@ class _Job:
             log_path,
             symbolic=imported["symbolic"],
             keep_f64=imported["uses_double"],
+            img2col=img2col,
         )
         if (entry / frontend.PARAMETERS_FILE).exists():
             _link_or_copy(entry / frontend.PARAMETERS_FILE, workspace / frontend.PARAMETERS_FILE)
@@ -321,11 +344,12 @@ class _Job:
         *,
         symbolic: Sequence[str] = (),
         keep_f64: bool,
+        img2col: bool,
     ) -> None:
         """Run iree-compile."""
         self._enter(Phase.COMPILE)
         command = [str(self.tools.compile_path), str(input_path), "-o", _MODULE]
-        command += self.options.back_end_flags(keep_f64=keep_f64)
+        command += self.options.back_end_flags(keep_f64=keep_f64, img2col=img2col)
         linking = workspace / toolchain.LINK_STARTED
         if self.options.target == "wasm32":
             linker = toolchain.write_linker(workspace, self.tools.linker_path)

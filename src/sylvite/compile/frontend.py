@@ -21,7 +21,7 @@ from typing import Any
 
 from .. import errors
 from ..vm.parameters import write_archive
-from . import onnx_graph
+from . import onnx_graph, onnx_rewrites
 from .artifact import SIGNATURE_ATTRIBUTE, FunctionSpec
 from .options import IN_PLACE, PARAMETER_SCOPE
 from .progress import Phase
@@ -80,6 +80,7 @@ def import_onnx(request: Mapping[str, Any], directory: Path, report: Report) -> 
     report(Phase.IMPORT)
     if not large:
         model = _infer_shapes(model, notes)
+        model = _prepare_convolutions(model, request["img2col"], notes)
     if not model.graph.name:
         model.graph.name = _FALLBACK_NAME
     function = onnx_graph.function_spec(model, model.graph.name)
@@ -94,6 +95,7 @@ def import_onnx(request: Mapping[str, Any], directory: Path, report: Report) -> 
         "function": function.to_json(),
         "symbolic": list(dict.fromkeys(dim.name for dim in onnx_graph.symbolic_dims(model))),
         "opset": _opset(model),
+        "has_convolutions": onnx_rewrites.has_convolutions(model),
         "uses_double": onnx_graph.uses_double(model),
         "notes": notes,
     }
@@ -172,6 +174,13 @@ class _ParameterSettings:
     external: bool
     in_place: bool
     data_directory: Path
+
+
+def _prepare_convolutions(model: Any, img2col: bool | None, notes: list[str]) -> Any:
+    """Turn convolutions into products where the rewrite to products of patches would fail."""
+    if img2col is False or not onnx_rewrites.pixel_convolutions_to_products(model, _opset(model)):
+        return model
+    return _infer_shapes(model, notes)
 
 
 def _write_module(

@@ -88,7 +88,8 @@ class CompileOptions:
         external_parameters: keep initializers out of the module, in a parameter file; ``None`` does so
             when they exceed 64 MiB, and ``in-place`` keeps those in external data files where they are.
         opset: raise an ONNX model to at least this operator set before its import.
-        img2col: rewrite 2-D convolutions to matrix products.
+        img2col: rewrite convolutions to matrix products of patches: several times faster, at the cost of
+            memory for the patches. ``None`` does so for ONNX models, unless they then do not compile.
         optimization: ``O0`` to ``O3``, or ``None`` for the compiler's default.
         flags: further flags for iree-compile.
     """
@@ -99,7 +100,7 @@ class CompileOptions:
     simplify: bool = True
     external_parameters: bool | Literal["in-place"] | None = None
     opset: int | None = None
-    img2col: bool = False
+    img2col: bool | None = None
     optimization: str | None = None
     flags: tuple[str, ...] = ()
 
@@ -110,9 +111,10 @@ class CompileOptions:
             "simplify": self.simplify,
             "external_parameters": self.external_parameters,
             "opset": self.opset,
+            "img2col": self.img2col,
         }
 
-    def back_end_flags(self, *, keep_f64: bool = False) -> tuple[str, ...]:
+    def back_end_flags(self, *, keep_f64: bool = False, img2col: bool = False) -> tuple[str, ...]:
         """Flags for iree-compile, without input, output and linker.
 
         ``keep_f64``: the model computes in f64. The stock default turns f64 into f32, in signatures too.
@@ -123,16 +125,14 @@ class CompileOptions:
         flags = [*target.flags, *_feature_flags(target, self.features)]
         if keep_f64:
             flags.append("--iree-input-demote-f64-to-f32=false")
-        if self.img2col:
+        if img2col:
             flags.append(_IMG2COL_FLAG)
         if self.optimization is not None:
             flags.append(f"--iree-opt-level={self.optimization}")
         return (*flags, *self.flags)
 
 
-_IMG2COL_FLAG = (
-    "--iree-preprocessing-pass-pipeline=builtin.module(util.func(iree-global-opt-convert-conv2d-to-img2col))"
-)
+_IMG2COL_FLAG = "--iree-global-opt-use-im2col-for-convs"
 
 
 def make_options(

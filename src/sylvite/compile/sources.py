@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import CompileError, InvalidArgumentError, NotFoundError, UnavailableError
+from ..errors import CompileError, FormatError, InvalidArgumentError, NotFoundError, UnavailableError
+from ..vmfb.recognize import recognize
 from .cache import digest_bytes, digest_file
 
 __all__ = ["Source", "resolve"]
@@ -81,7 +82,8 @@ def resolve(source: Any, *, example_inputs: Sequence[Any] | None = None) -> Sour
         return _from_path(Path(source), example_inputs)
     if isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
-        return _from_bytes(_kind_of_bytes(data), data, f"<{len(data)} bytes>")
+        name = f"<{len(data)} bytes>"
+        return _from_bytes(_kind_of_bytes(data, name), data, name)
     if hasattr(source, "SerializeToString") and hasattr(source, "graph"):
         return _from_bytes(
             "onnx", source.SerializeToString(), f"<ModelProto {source.graph.name or 'unnamed'}>"
@@ -99,13 +101,18 @@ def _looks_like_mlir(text: str) -> bool:
     return ("\n" in text or "{" in text) and _MLIR_TEXT.match(text) is not None
 
 
-def _kind_of_bytes(data: bytes) -> str:
+def _kind_of_bytes(data: bytes, name: str) -> str:
     if data.startswith(_MLIR_BYTECODE_MAGIC):
         return "mlir"
     try:
-        return "mlir" if _looks_like_mlir(data[:65536].decode("utf-8", errors="strict")) else "onnx"
+        if _looks_like_mlir(data[:65536].decode("utf-8", errors="strict")):
+            return "mlir"
     except UnicodeDecodeError:
         return "onnx"
+    kind = recognize(data[:64])
+    if kind is not None:
+        raise FormatError(f"neither ONNX nor MLIR: the content is {kind}", where=name)
+    return "onnx"
 
 
 def _from_bytes(kind: str, data: bytes, name: str) -> Source:
@@ -115,8 +122,11 @@ def _from_bytes(kind: str, data: bytes, name: str) -> Source:
 
 
 def _from_path(path: Path, example_inputs: Sequence[Any] | None) -> Source:
-    if not path.exists():
-        raise NotFoundError(f"no such file: {path}")
+    try:
+        if not path.exists():
+            raise NotFoundError(f"no such file: {path}")
+    except OSError as error:
+        raise NotFoundError(f"cannot open {str(path)[:200]}: {error.strerror}") from error
     if not path.is_file():
         raise InvalidArgumentError(f"not a file: {path}")
     suffix = path.suffix.lower()
@@ -131,7 +141,7 @@ def _from_path(path: Path, example_inputs: Sequence[Any] | None) -> Source:
         kind = "onnx"
     else:
         with path.open("rb") as file:
-            kind = _kind_of_bytes(file.read(65536))
+            kind = _kind_of_bytes(file.read(65536), path.name)
     digest = digest_file(path)
     if kind == "onnx":
         digest = _with_external_data(path, digest)

@@ -1,0 +1,179 @@
+"""Better matrix products for wasm32: pack the operands, and leave the products to Sylvite's kernels.
+
+The compiler packs operands into tiles ("data tiling") for targets whose tile sizes it knows, and wasm32 is
+not one of them. So the first half of the compile borrows one with the same vectors (x86-64 with SSE, 128
+bits); the result, still text and still free of machine code, gets the wasm32 target back (`retarget`);
+the second half makes code of it. Products, packing and unpacking stay calls of ``iree_uk_*``, which the
+linker resolves to `sylvite.kernels` in the form the engine is fastest with.
+
+Also set here: how much of a product one call computes. The borrowed default is one tile of 8x4.
+
+Source: the IR that iree-compile 3.13.0 prints at ``executable-configurations``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ..errors import CompileError
+
+__all__ = ["Retargeted", "first_half_flags", "retarget", "second_half_flags"]
+
+_STAGE = "executable-configurations"
+_BORROWED_FLAGS = (
+    "--iree-llvmcpu-target-triple=x86_64-unknown-linux-gnu",
+    "--iree-llvmcpu-target-cpu=generic",
+    "--iree-opt-data-tiling",
+    "--iree-llvmcpu-enable-ukernels=mmt4d",
+    f"--compile-to={_STAGE}",
+)
+_BORROWED_TARGET = re.compile(r'"llvm-cpu", "embedded-elf-x86_64", \{[^}]*\}')
+_BORROWED_NAME = "embedded_elf_x86_64"
+_NAME = "system_wasm_wasm_32"
+_TARGET = (
+    '"llvm-cpu", "system-wasm-wasm_32", {cpu = "", cpu_features = "%s", '
+    'data_layout = "e-m:e-p:32:32-p10:8:8-p20:8:8-i64:64-i128:128-f128:64-n32:64-S128-ni:1:10:20", '
+    "iree.encoding.resolver = #iree_cpu.cpu_encoding_resolver<>, link_embedded = false, "
+    "max_stack_allocation_size = 131072 : i64, native_vector_size = 16 : i64, "
+    'target_triple = "wasm32-unknown-emscripten", ukernels = "%s"}'
+)
+_ALL_KERNELS = "mmt4d,pack,unpack"
+_NO_PRODUCTS = "pack,unpack"
+_KERNEL_TYPES = {("f32", "f32", "f32"), ("i8", "i8", "i32")}
+"""Element types of left, right and result that `sylvite.kernels` multiplies."""
+
+_LONG_LINE = 1 << 16
+"""Lines longer than this hold constants."""
+
+_CONFIG = re.compile(r"#iree_cpu\.lowering_config<[^>]*>")
+_VECTOR_TILES = re.compile(r"vector_common_parallel = \[([^]]*)\]")
+_PRODUCT = re.compile(
+    r"linalg\.(?:batch_)?mmt4d \{lowering_config = (?P<config>#iree_cpu\.lowering_config<[^>]*>)\} "
+    r"ins\(.*? : tensor<[0-9?x]+x(?P<left>\w+)>, tensor<[0-9?x]+x(?P<right>\w+)>\) "
+    r"outs\(.*? : tensor<(?P<shape>[0-9?x]+)x(?P<result>\w+)>\)"
+)
+_FEATURES = re.compile(r"--iree-llvmcpu-target-cpu-features=(.*)")
+
+_PANELS = 8
+"""Most left panels (8 rows each) in one call."""
+
+_BLOCK_TILES = 192
+"""Most result tiles (8x4) in one call: the block and its packed forms lie on the guest's stack."""
+
+_RIGHT_TILES = 48
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Retargeted:
+    """What `retarget` did: ``products`` matrix products found, ``kernels`` of them left to kernels."""
+
+    products: int
+    kernels: int
+
+
+def first_half_flags(flags: Iterable[str]) -> tuple[str, ...]:
+    """Flags of the first half, from those of the whole compile."""
+    return (*(flag for flag in flags if not flag.startswith("--iree-llvmcpu-target-")), *_BORROWED_FLAGS)
+
+
+def second_half_flags(flags: Iterable[str]) -> tuple[str, ...]:
+    """Flags of the second half, from those of the whole compile."""
+    return (*flags, f"--compile-from={_STAGE}", f"--iree-llvmcpu-enable-ukernels={_ALL_KERNELS}")
+
+
+def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retargeted:
+    """Rewrite what the first half printed for wasm32.
+
+    Args:
+        source: the text.
+        destination: where the second half reads it.
+        flags: of the whole compile; the CPU features are among them.
+
+    Raises:
+        CompileError: the text is not what the compiler is known to print.
+    """
+    matches = [match[1] for flag in flags if (match := _FEATURES.fullmatch(flag))]
+    features = matches[-1] if matches else ""
+    products = kernels = targets = 0
+    with source.open(encoding="utf-8") as lines, destination.open("w", encoding="utf-8") as output:
+        for block in _blocks(lines):
+            found = list(_PRODUCT.finditer(block))
+            ours = all((p["left"], p["right"], p["result"]) in _KERNEL_TYPES for p in found)
+            products += len(found)
+            kernels += len(found) if ours else 0
+            target = _TARGET % (features, _ALL_KERNELS if ours else _NO_PRODUCTS)
+            if len(found) == 1 and ours:
+                block = _retile(block, found[0])
+            for line in block.splitlines(keepends=True):
+                if len(line) < _LONG_LINE:
+                    line, count = _BORROWED_TARGET.subn(target, line)
+                    targets += count
+                    line = line.replace(_BORROWED_NAME, _NAME)
+                output.write(line)
+    if not targets:
+        raise CompileError("the compiler's output names no target that could be replaced")
+    return Retargeted(products=products, kernels=kernels)
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[str]:
+    """Executables as one string each, other lines one by one."""
+    executable: list[str] = []
+    for line in lines:
+        begins = line.startswith("  hal.executable private ")
+        if begins or executable:
+            executable.append(line)
+            if line == "  }\n":
+                yield "".join(executable)
+                executable = []
+        else:
+            yield line
+    if executable:
+        yield "".join(executable)
+
+
+def _retile(block: str, product: re.Match[str]) -> str:
+    """Let one call compute several tiles, and what is fused behind it take the same blocks."""
+    extents = product["shape"].split("x")
+    batch = len(extents) - 4
+    m1, n1, m0, n0 = extents[batch:]
+    if "?" in (m0, n0):
+        return block
+    panels = _divisor(m1, _PANELS)
+    tiles = _divisor(n1, min(_RIGHT_TILES, _BLOCK_TILES // panels))
+    ones = (1,) * batch
+    inner = (int(m0), int(n0))
+    root = _config(
+        distribution=(*ones, panels, tiles, 0, 0, 0, 0),
+        vector_common_parallel=(*ones, panels, tiles, 0, *inner, 0),
+        vector_reduction=(*(0 for _ in ones), 0, 0, 1, 0, 0, 1),
+    )
+
+    def consumer(match: re.Match[str]) -> str:
+        vector = _VECTOR_TILES.search(match[0])
+        if match[0] == root or vector is None:
+            return match[0]
+        sizes = tuple(int(size) for size in vector[1].split(","))
+        if sizes == (*ones, 1, 1, *inner):
+            blocks: tuple[int, ...] = (*ones, panels, tiles, *inner)
+        elif sizes == (*ones, *inner):
+            blocks = (*ones, inner[0] * panels, inner[1] * tiles)
+        else:
+            return match[0]
+        return _config(vector_common_parallel=blocks, vector_inner_parallel=sizes)
+
+    return _CONFIG.sub(consumer, block.replace(product["config"], root))
+
+
+def _config(**tiles: tuple[int, ...]) -> str:
+    levels = ", ".join(f"{level} = [{', '.join(map(str, sizes))}]" for level, sizes in tiles.items())
+    return f"#iree_cpu.lowering_config<{levels}>"
+
+
+def _divisor(extent: str, limit: int) -> int:
+    """Largest divisor up to ``limit``; 1 when the extent is not known. Others would leave odd blocks."""
+    if extent == "?":
+        return 1
+    return max(size for size in range(1, limit + 1) if int(extent) % size == 0)
