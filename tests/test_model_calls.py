@@ -13,11 +13,13 @@ import pytest
 import sylvite
 from sylvite.errors import (
     ClosedError,
+    DeadlineExceededError,
     InvalidArgumentError,
     LinkError,
     NotFoundError,
     OutOfMemoryError,
     SylviteError,
+    TrapError,
 )
 from sylvite.hal import BufferView
 from sylvite.model import Limits
@@ -525,3 +527,47 @@ def test_import_is_quick_and_loads_nothing_native():
         assert modules == "[]"
         best.append(float(seconds))
     assert min(best) < 0.15
+
+
+# Guests that fail.
+
+FAILING = """
+func.func @divide(%a: tensor<4xi32>, %b: tensor<4xi32>) -> tensor<4xi32> {
+  %0 = arith.divsi %a, %b : tensor<4xi32>
+  return %0 : tensor<4xi32>
+}
+func.func @forever(%a: i32) -> i32 {
+  %one = arith.constant 1 : i32
+  %zero = arith.constant 0 : i32
+  %0 = scf.while (%i = %a) : (i32) -> i32 {
+    %c = arith.cmpi ne, %i, %zero : i32
+    scf.condition(%c) %i : i32
+  } do {
+  ^bb0(%i: i32):
+    %2 = arith.muli %i, %i : i32
+    %3 = arith.ori %2, %one : i32
+    scf.yield %3 : i32
+  }
+  return %0 : i32
+}
+"""
+
+
+def test_guest_division_by_zero_names_the_kernel_and_the_model_goes_on():
+    ones, zeros = np.ones(4, np.int32), np.zeros(4, np.int32)
+    with sylvite.load(FAILING) as model:
+        with pytest.raises(TrapError, match="divide_dispatch_0") as caught:
+            model.divide(ones, zeros)
+        assert caught.value.code == "integer_divide_by_zero"
+        np.testing.assert_array_equal(model.divide(ones, ones), ones)
+
+
+def test_guest_endless_loop_ends_at_its_deadline_and_the_model_goes_on():
+    ones = np.ones(4, np.int32)
+    with sylvite.load(FAILING, limits=Limits(deadline_ns=200_000_000)) as model:
+        with pytest.raises(DeadlineExceededError):
+            model.forever(1)
+        np.testing.assert_array_equal(model.divide(ones, ones), ones)
+        with pytest.raises(DeadlineExceededError):
+            model.forever.run([1], timeout_s=0.05)
+        assert model.forever(0) == 0
