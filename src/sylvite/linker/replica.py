@@ -119,10 +119,6 @@ class Replica:
         twin: Global = self.twin(original, "global", ("global", "entry"))  # type: ignore[assignment]
         twin.value = value
 
-    def reset_stack(self) -> None:
-        """Empty the shadow stack."""
-        self.stack.pointer.value = self.stack.top
-
 
 class ReplicatedTable:
     """The tables of a space and its replicas as one: what is put into it is put into all.

@@ -534,10 +534,8 @@ class LinkSpace:
         self._memory.view(target, length)[:] = self._memory.view(source, length)
 
     def reset_stack(self) -> None:
-        """Empty the shadow stacks: a call that trapped did not. Call it while no guest code runs."""
+        """Empty the shadow stack: a call that trapped did not. Call it while no guest code runs here."""
         self._stack.pointer.value = self._stack.top
-        for replica in self._replicas:
-            replica.reset_stack()
 
     def close(self) -> None:
         """Close the store and with it everything. Views of the memory stay valid. Idempotent."""

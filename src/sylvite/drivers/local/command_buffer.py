@@ -1,11 +1,17 @@
-"""Command buffers of local devices: prepared once as a list of steps over one slab."""
+"""Command buffers of local devices: prepared once, as a program over one slab.
+
+The sequencer runs the program in one engine call. The same commands can be interpreted from here, a step at
+a time: that is the reference which tests compare with, and how commands run that touch memory outside of the
+guest's.
+"""
 
 from __future__ import annotations
 
 import abc
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +19,6 @@ import numpy as np
 from ...engines.base import RawCall
 from ...errors import (
     DeadlineExceededError,
-    GuestError,
     InvalidArgumentError,
     KernelError,
     TrapError,
@@ -35,7 +40,9 @@ from ...hal import (
 )
 from ...hal.queue import Queue
 from .executable import LocalExecutable
-from .slab import DispatchLayout, Slab, SlabBuilder
+from .program import Program, ProgramBuilder
+from .slab import WORD_BYTES, DispatchLayout, Slab, SlabBuilder
+from .workers import Workers, with_kernel_name
 
 if TYPE_CHECKING:
     from ...linker import LinkSpace
@@ -48,26 +55,41 @@ class Execution:
     """What the steps of one execution share.
 
     Args:
-        dispatcher: runs all workgroups of a dispatch in one call.
-        workgroup_state: guest address of the workgroup state.
+        workers: run programs.
+        dispatcher: runs all workgroups of one dispatch in one call, for interpretation.
+        workgroup_state: guest address of the first worker's workgroup state.
         bindings: the resolved binding table.
         tracer: counts what happens.
+        is_interpreted: whether to go step by step.
     """
 
-    __slots__ = ("bindings", "counters", "dispatcher", "tracer", "workgroup_state")
+    __slots__ = (
+        "bindings",
+        "counters",
+        "dispatcher",
+        "is_interpreted",
+        "tracer",
+        "workers",
+        "workgroup_state",
+    )
 
     def __init__(
         self,
-        dispatcher: RawCall,
+        workers: Workers,
+        dispatcher: Callable[[], RawCall],
         workgroup_state: int,
         bindings: Sequence[Binding | None],
         tracer: Tracer,
+        *,
+        is_interpreted: bool,
     ) -> None:
+        self.workers = workers
         self.dispatcher = dispatcher
         self.workgroup_state = workgroup_state
         self.bindings = bindings
         self.tracer = tracer
         self.counters = tracer.counters
+        self.is_interpreted = is_interpreted
 
 
 class _Step(abc.ABC):
@@ -106,7 +128,7 @@ class _DispatchStep(_Step):
         counters.dispatches += 1
         counters.workgroups += self._workgroups
         counters.engine_calls += 1
-        code = execution.dispatcher(
+        code = execution.dispatcher()(
             self._function, self._environment, self._state, execution.workgroup_state, *self._grid
         )
         if code:
@@ -177,19 +199,13 @@ class _CopyStep(_Step):
         execution.counters.device_bytes_copied += transfer.copy(source, target)
 
 
-def _with_kernel_name(error: TrapError | DeadlineExceededError, kernel: str) -> GuestError:
-    """The same failure with the name of the kernel that ran."""
-    if isinstance(error, TrapError):
-        return TrapError(error.message, code=error.code, frames=error.frames, kernel=kernel)
-    return DeadlineExceededError(error.message, kernel=kernel)
-
-
 class LocalCommandBuffer(CommandBuffer):
     """Steps over a slab in guest memory.
 
     Args:
         space: where the slab lies and the kernels run.
         queue: of the device; its lock is held while memory may grow.
+        running: held while the device runs something.
         mode: how it is going to be used.
         categories: which commands it may hold.
         binding_capacity: slots of the binding table.
@@ -199,6 +215,7 @@ class LocalCommandBuffer(CommandBuffer):
         self,
         space: LinkSpace,
         queue: Queue,
+        running: AbstractContextManager[bool],
         *,
         mode: CommandBufferMode,
         categories: CommandCategory,
@@ -208,10 +225,13 @@ class LocalCommandBuffer(CommandBuffer):
         super().__init__(mode=mode, categories=categories, binding_capacity=binding_capacity)
         self.space = space
         self._queue = queue
-        self._steps: tuple[_Step, ...] = ()
+        self._running = running
+        self._steps: tuple[_Step, ...] | None = None
+        self._program: Program | None = None
+        self._layouts: list[DispatchLayout] = []
 
     def execute(self, execution: Execution, deadline_ns: int | None) -> None:
-        """Run all steps in order.
+        """Run everything; the device's lock is held.
 
         Args:
             execution: the binding table and what else the steps share.
@@ -225,19 +245,40 @@ class LocalCommandBuffer(CommandBuffer):
         if slab is None:
             return
         slab.patch(execution.bindings)
+        program = self._program
+        if program is not None and not execution.is_interpreted and program.patch(execution.bindings):
+            execution.workers.run(program)
+        else:
+            self._interpret(slab, execution, deadline_ns)
+
+    def _interpret(self, slab: Slab, execution: Execution, deadline_ns: int | None) -> None:
+        """Run all steps in order."""
         tracer = execution.tracer
         expires_ns = None if deadline_ns is None else time.monotonic_ns() + deadline_ns
-        for step in self._steps:
+        for step in self._prepared_steps(slab):
             if expires_ns is not None:
                 self._limit(step, expires_ns, deadline_ns or 0)
             try:
                 if tracer.enabled:
-                    with tracer.span(step.name, category=step.category, track="device"):
+                    with tracer.span(step.name, category=step.category, track="worker 0"):
                         step.run(execution)
                 else:
                     step.run(execution)
             except (TrapError, DeadlineExceededError) as error:
-                raise _with_kernel_name(error, step.name) from error
+                raise with_kernel_name(error, step.name) from error
+
+    def _prepared_steps(self, slab: Slab) -> tuple[_Step, ...]:
+        if self._steps is None:
+            layouts = iter(self._layouts)
+            steps = []
+            for command in self._commands:
+                step = _make_step(command)
+                if step is not None:
+                    steps.append(step)
+                if isinstance(step, _DispatchStep):
+                    step.place(slab, next(layouts))
+            self._steps = tuple(steps)
+        return self._steps
 
     def _limit(self, step: _Step, expires_ns: int, deadline_ns: int) -> None:
         left_ns = expires_ns - time.monotonic_ns()
@@ -258,41 +299,43 @@ class LocalCommandBuffer(CommandBuffer):
             raise InvalidArgumentError(f"{what}: the buffer belongs to another device")
 
     def _finalize(self) -> None:
-        builder = SlabBuilder()
-        steps: list[_Step] = []
-        placed: list[tuple[_DispatchStep, DispatchLayout]] = []
+        workers = 1 + len(self.space.replicas)
+        builder = SlabBuilder(workers)
+        program = ProgramBuilder(self.space.heap, workers)
         for command in self._commands:
-            step = _make_step(command)
-            if step is None:
-                continue
-            steps.append(step)
-            if isinstance(step, _DispatchStep) and isinstance(command, (Dispatch, DispatchIndirect)):
-                placed.append((step, _place(builder, command)))
-        self._slab = self._write_slab(builder)
-        for step, layout in placed:
-            step.place(self._slab, layout)
-        self._steps = tuple(steps)
-
-    def _write_slab(self, builder: SlabBuilder) -> Slab:
+            layout = None
+            if isinstance(command, (Dispatch, DispatchIndirect)):
+                layout = _place(builder, command)
+                self._layouts.append(layout)
+            program.add(command, layout)
+        byte_length = builder.word_count * WORD_BYTES + program.byte_length
         with self._queue.lock:
             self._queue.check_open()
-            address = self.space.heap.allocate(builder.byte_length)
+            address = self.space.heap.allocate(byte_length)
             try:
-                words = np.frombuffer(self.space.view(address, builder.byte_length), np.uint32)
-                return builder.build(address, words)
+                words = np.frombuffer(self.space.view(address, byte_length), np.uint32)
+                slab = builder.build(address, words)
+                self._program = program.build(slab, builder.word_count)
+                slab.seal()
             except BaseException:
                 self.space.heap.free(address)
                 raise
+        self._slab = slab
 
     def _close(self) -> None:
-        self._steps = ()
+        # A run that is in progress still reads the slab.
+        with self._running:
+            self._release()
+
+    def _release(self) -> None:
+        self._steps = self._program = None
         slab, self._slab = self._slab, None
         if slab is not None:
             self.space.heap.free(slab.address)
 
     def __del__(self) -> None:
         if getattr(self, "_slab", None) is not None:
-            self._close()
+            self._release()
 
 
 def _place(builder: SlabBuilder, command: Dispatch | DispatchIndirect) -> DispatchLayout:

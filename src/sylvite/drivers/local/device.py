@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from ... import engines
@@ -23,19 +24,17 @@ from ...linker import LinkSpace
 from .allocator import LocalAllocator
 from .command_buffer import Execution, LocalCommandBuffer
 from .executable import FORMAT, Discarded, LocalExecutable, load_library
+from .workers import Workers
 from .workgroup_state import WorkgroupState
 
 if TYPE_CHECKING:
-    from ...engines.base import Engine, Limits
+    from ...engines.base import Engine, Limits, RawCall
     from ...trace import Tracer
 
 __all__ = ["LocalDevice", "LocalSyncDriver"]
 
-# Properties that programs may ask for, by category and key.
-_PROPERTIES: Final = {
-    ("hal.device", "concurrency"): 1,
-    ("hal.dispatch", "concurrency"): 1,
-}
+# What programs may ask for, by category and key.
+_CONCURRENCY: Final = {("hal.device", "concurrency"), ("hal.dispatch", "concurrency")}
 
 
 class LocalDevice(Device):
@@ -45,9 +44,19 @@ class LocalDevice(Device):
         space: where code and data live; the device closes it.
         identifier: the device's kind.
         engine: closed with the device, when the device made it.
+        is_interpreted: run command buffers step by step from the host: slower, for comparison.
+        pin: processors for the further workers.
     """
 
-    def __init__(self, space: LinkSpace, *, identifier: str, engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        space: LinkSpace,
+        *,
+        identifier: str,
+        engine: Engine | None = None,
+        is_interpreted: bool = False,
+        pin: Sequence[int] | None = None,
+    ) -> None:
         capabilities = space.engine.capabilities
         name = f"{identifier} on {capabilities.engine} {capabilities.version}"
         super().__init__(identifier=identifier, name=name, tracer=space.tracer)
@@ -55,9 +64,21 @@ class LocalDevice(Device):
         self._own_engine = engine
         self._allocator = LocalAllocator(space, self._queue)
         self._workgroup_state = WorkgroupState(space)
+        self._workers = Workers(space, self._workgroup_state, pin=pin)
+        self._is_interpreted = is_interpreted
         self._discarded: Discarded = collections.deque()
         self._executable_numbers = itertools.count()
         self._deadline_ns = space.store.limits.deadline_ns
+
+    @property
+    def worker_count(self) -> int:
+        """Threads that run workgroups."""
+        return self._workers.count
+
+    @property
+    def _running(self) -> AbstractContextManager[bool]:
+        """Held while the device runs something."""
+        return self._queue.lock
 
     @property
     def allocator(self) -> LocalAllocator:
@@ -69,7 +90,7 @@ class LocalDevice(Device):
         return format == FORMAT
 
     def _query_i64(self, category: str, key: str) -> int | None:
-        return _PROPERTIES.get((category, key))
+        return self.worker_count if (category, key) in _CONCURRENCY else None
 
     def _create_command_buffer(
         self, *, mode: CommandBufferMode, categories: CommandCategory, binding_capacity: int
@@ -77,6 +98,7 @@ class LocalDevice(Device):
         return LocalCommandBuffer(
             self.space,
             self._queue,
+            self._running,
             mode=mode,
             categories=categories,
             binding_capacity=binding_capacity,
@@ -105,8 +127,18 @@ class LocalDevice(Device):
             raise InvalidArgumentError("the command buffer belongs to another device")
         if self._discarded:
             self._unload_discarded()
-        space = self.space
-        execution = Execution(space.dispatcher, self._workgroup_state.address, bindings, self.tracer)
+        self._run(command_buffer, bindings)
+
+    def _run(self, command_buffer: LocalCommandBuffer, bindings: Sequence[Binding | None]) -> None:
+        """Run a command buffer in this thread."""
+        execution = Execution(
+            self._workers,
+            self._dispatcher,
+            self._workgroup_state.address,
+            bindings,
+            self.tracer,
+            is_interpreted=self._is_interpreted,
+        )
         try:
             command_buffer.execute(execution, self._deadline_ns)
         except BaseException:
@@ -114,7 +146,10 @@ class LocalDevice(Device):
             raise
         finally:
             if self._deadline_ns is not None:
-                space.store.set_deadline(self._deadline_ns)
+                self.space.store.set_deadline(self._deadline_ns)
+
+    def _dispatcher(self) -> RawCall:
+        return self.space.dispatcher
 
     def _unload_discarded(self) -> None:
         while self._discarded:
@@ -122,6 +157,7 @@ class LocalDevice(Device):
 
     def _close(self) -> None:
         self._discarded.clear()
+        self._workers.close()
         self.space.close()
         if self._own_engine is not None:
             self._own_engine.close()

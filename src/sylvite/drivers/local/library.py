@@ -119,7 +119,8 @@ def read_library(space: LinkSpace, module: LinkedModule, address: int) -> Librar
     address &= 0xFFFFFFFF
     if address == 0:
         raise UnsupportedVersionError(
-            f"executable {module.name} supports no library version up to 0.{structs.LIBRARY_VERSION}"
+            f"supports no library version up to 0.{structs.LIBRARY_VERSION}",
+            where=f"executable library {module.name}",
         )
     # The returned ``header**`` is the address of the first member of the library.
     header_address = reader.pointers("library", address, 1)[0]
@@ -135,15 +136,17 @@ def read_library(space: LinkSpace, module: LinkedModule, address: int) -> Librar
 
 
 def _check_header(name: str, header: dict[str, Any]) -> None:
+    where = f"executable library {name}"
     if header["version"] != structs.LIBRARY_VERSION:
         raise UnsupportedVersionError(
-            f"executable {name} has library version {header['version']:#x}; this release reads "
-            f"{structs.LIBRARY_VERSION:#x} (0.{structs.LIBRARY_VERSION})"
+            f"library version {header['version']:#x}; this release reads {structs.LIBRARY_VERSION:#x} "
+            f"(0.{structs.LIBRARY_VERSION})",
+            where=where,
         )
     if header["features"]:
-        raise UnsupportedFeatureError(f"executable {name} needs host features {header['features']:#x}")
+        raise UnsupportedFeatureError(f"needs host features {header['features']:#x}", where=where)
     if header["sanitizer"]:
-        raise UnsupportedFeatureError(f"executable {name} needs sanitizer {header['sanitizer']}")
+        raise UnsupportedFeatureError(f"needs sanitizer {header['sanitizer']}", where=where)
 
 
 def _read_imports(reader: _Reader, library: dict[str, Any]) -> tuple[LibraryImport, ...]:

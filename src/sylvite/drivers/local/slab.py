@@ -20,7 +20,7 @@ from ...errors import InvalidArgumentError
 from ...hal import WHOLE_BUFFER, Binding, BufferRef, ExecutableExport, TransientStorage
 from ...hal.command_buffer import CommandBuffer
 
-__all__ = ["DispatchLayout", "Slab", "SlabBuilder"]
+__all__ = ["WORD_BYTES", "DispatchLayout", "Slab", "SlabBuilder", "Words"]
 
 Words = npt.NDArray[np.uint32]
 
@@ -50,16 +50,17 @@ class DispatchLayout:
 class SlabBuilder:
     """Collects dispatches, then writes them for an address."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_concurrency: int = 1) -> None:
+        self._max_concurrency = max_concurrency
         self._dispatches: list[
             tuple[DispatchLayout, ExecutableExport, tuple[int, int, int], Sequence[int], Sequence[BufferRef]]
         ] = []
         self._end = 0
 
     @property
-    def byte_length(self) -> int:
-        """Bytes of the slab so far."""
-        return self._end * WORD_BYTES
+    def word_count(self) -> int:
+        """Words of the dispatches so far."""
+        return self._end
 
     def add(
         self,
@@ -75,15 +76,16 @@ class SlabBuilder:
         return layout
 
     def build(self, address: int, words: Words) -> Slab:
-        """Write everything to ``words``, the guest memory at ``address``."""
+        """Write the dispatches to ``words``, the guest memory at ``address``. Seal the slab after that."""
         slab = Slab(address, words)
         for layout, export, workgroup_count, constants, bindings in self._dispatches:
-            state = _pack_state(address, layout, export, workgroup_count, len(constants))
+            state = _pack_state(
+                address, layout, export, workgroup_count, len(constants), self._max_concurrency
+            )
             words[layout.state : layout.state + _STATE_WORDS] = np.frombuffer(state, np.uint32)
             words[layout.constants : layout.constants + len(constants)] = constants
             for index, ref in enumerate(bindings):
                 slab.bind(layout.pointers + index, layout.lengths + index, ref)
-        slab.seal()
         return slab
 
 
@@ -93,6 +95,7 @@ def _pack_state(
     export: ExecutableExport,
     workgroup_count: tuple[int, int, int],
     constant_count: int,
+    max_concurrency: int,
 ) -> bytes:
     size = [max(extent, 1) for extent in export.workgroup_size]
     return DISPATCH_STATE.pack(
@@ -104,7 +107,7 @@ def _pack_state(
             "workgroup_count_x": workgroup_count[0],
             "workgroup_count_y": workgroup_count[1],
             "workgroup_count_z": workgroup_count[2],
-            "max_concurrency": 1,
+            "max_concurrency": max_concurrency,
             "binding_count": layout.binding_count,
             "constants": address + layout.constants * WORD_BYTES,
             "binding_ptrs": address + layout.pointers * WORD_BYTES,

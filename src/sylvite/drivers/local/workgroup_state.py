@@ -1,9 +1,9 @@
-"""The workgroup state of one worker, with the scratch memory that its workgroups share."""
+"""The workgroup states of the workers, with the scratch memory that workgroups use."""
 
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...abi import structs
 
@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkgroupState"]
 
+# Workers write their states for every workgroup: each has a cache line of its own.
+_STRIDE: Final = 64
+
 
 class WorkgroupState:
-    """A workgroup state in guest memory. Its scratch memory is as large as the neediest of the loaded
-    executables wants it. Whoever calls it holds the device's lock.
+    """Workgroup states in guest memory, one for each worker. Each has scratch memory of its own, as large as
+    the neediest of the loaded executables wants it. Whoever calls it holds the device's lock.
 
     Args:
         space: whose heap it is allocated from.
@@ -23,14 +26,19 @@ class WorkgroupState:
 
     def __init__(self, space: LinkSpace) -> None:
         self._space = space
+        self._count = 1 + len(space.replicas)
         self._needs: collections.Counter[int] = collections.Counter()
         self._local_memory = 0
         self._local_memory_bytes = 0
-        self.address = space.heap.allocate(structs.WORKGROUP_STATE.byte_length)
+        self.address = space.heap.allocate(_STRIDE * self._count)
         self._write()
 
+    def address_of(self, worker: int) -> int:
+        """Guest address of a worker's state."""
+        return self.address + _STRIDE * worker
+
     def acquire(self, byte_length: int) -> None:
-        """Have at least this much scratch memory until the matching `release`.
+        """Have at least this much scratch memory for each worker until the matching `release`.
 
         Raises:
             OutOfMemoryError: there is no room.
@@ -50,12 +58,18 @@ class WorkgroupState:
             self._resize(needed)
 
     def _resize(self, byte_length: int) -> None:
-        address = self._space.heap.allocate(byte_length) if byte_length else 0
+        # Pages are multiples of cache lines, so no two workers share one.
+        address = self._space.heap.allocate(byte_length * self._count) if byte_length else 0
         if self._local_memory:
             self._space.heap.free(self._local_memory)
         self._local_memory, self._local_memory_bytes = address, byte_length
         self._write()
 
     def _write(self) -> None:
-        state = {"local_memory": self._local_memory, "local_memory_size": self._local_memory_bytes}
-        self._space.write(self.address, structs.WORKGROUP_STATE.pack(state))
+        for worker in range(self._count):
+            state = {
+                "processor_id": worker,
+                "local_memory": self._local_memory + worker * self._local_memory_bytes,
+                "local_memory_size": self._local_memory_bytes,
+            }
+            self._space.write(self.address_of(worker), structs.WORKGROUP_STATE.pack(state))

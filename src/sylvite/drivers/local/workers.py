@@ -1,0 +1,332 @@
+"""Running programs: one engine call from the thread that submits, and threads that help.
+
+Worker 0 is whoever calls `Workers.run`. Helpers are threads, one per replica of the link space, that stay
+inside the sandbox between submissions (spinning briefly, then asleep in ``memory.atomic.wait32``), so that
+waking them takes no Python. Linking needs their stores: `Workers.park` brings them out first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...engines.base import Function, RawCall, Store
+from ...errors import (
+    DeadlineExceededError,
+    GuestError,
+    InvalidArgumentError,
+    KernelError,
+    SylviteError,
+    TrapError,
+)
+from ...trace import Span
+from .program import Program
+from .sequencer import CLOSED, MARK_TYPES, Control, Failure, WorkerBlock, assemble
+from .workgroup_state import WorkgroupState
+
+if TYPE_CHECKING:
+    from ...linker import LinkSpace
+
+__all__ = ["Workers", "with_kernel_name"]
+
+_WORD: Final = 4
+# How long a stopped submission's helpers may take to leave before they are interrupted (again).
+_GATHER_NS: Final = 20_000_000
+
+
+def with_kernel_name(error: SylviteError, kernel: str) -> SylviteError:
+    """The same failure with the name of the kernel that ran."""
+    if isinstance(error, TrapError):
+        return TrapError(error.message, code=error.code, frames=error.frames, kernel=kernel)
+    if isinstance(error, DeadlineExceededError):
+        return DeadlineExceededError(error.message, kernel=kernel)
+    return error
+
+
+class _Crew:
+    """What helper threads share with their owner; does not know the owner, who may be collected."""
+
+    def __init__(self, control: int, words: memoryview) -> None:
+        self.control = control
+        self.words = words
+        self.changed = threading.Condition()
+        self.serving = False
+        self.closed = False
+        self.inside = 0
+        # (failure, address of the record that ran) of the present submission.
+        self.failures: list[tuple[SylviteError, int]] = []
+
+    def enter(self) -> bool:
+        """Wait to be called into the sandbox; false at the end."""
+        with self.changed:
+            while not (self.serving or self.closed):
+                self.changed.wait()
+            if self.closed:
+                return False
+            self.inside += 1
+            return True
+
+    def leave(self) -> None:
+        with self.changed:
+            self.inside -= 1
+            self.changed.notify_all()
+
+
+class _Helper:
+    """One further worker: a thread with a store of its own."""
+
+    def __init__(
+        self,
+        crew: _Crew,
+        store: Store,
+        calls: dict[str, RawCall],
+        block: memoryview,
+        arguments: tuple[int, ...],
+    ) -> None:
+        self.crew = crew
+        self.store = store
+        self._calls = calls
+        self.block = block
+        self._arguments = arguments
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is inside a submission."""
+        return bool(self.block[WorkerBlock.ACTIVE // _WORD])
+
+    def work(self, processor: int | None) -> None:
+        """The thread's life."""
+        if processor is not None:
+            os.sched_setaffinity(0, {processor})
+        crew = self.crew
+        while crew.enter():
+            try:
+                while crew.serving:
+                    self._serve()
+            finally:
+                crew.leave()
+
+    def _serve(self) -> None:
+        crew = self.crew
+        try:
+            self._calls["serve"](*self._arguments)
+        except BaseException as error:  # noqa: BLE001 - told to worker 0, who raises it
+            # Interrupted while idle means nothing: it was meant for a submission that is over.
+            if self.is_active:
+                if not isinstance(error, SylviteError):
+                    wrapped = GuestError(f"a worker was stopped by {type(error).__name__}: {error}")
+                    wrapped.__cause__ = error
+                    error = wrapped
+                crew.failures.append((error, self.block[WorkerBlock.PROGRESS // _WORD]))
+                self._calls["stop"](crew.control)
+                self._calls["leave"](*self._arguments[:2])
+
+
+class _Timeline:
+    """Makes spans of what the sequencer marks. Called by the guest, in the threads of the workers."""
+
+    def __init__(self, space: LinkSpace) -> None:
+        self._tracer = space.tracer
+        self._begin_ns: dict[int, int] = {}
+        self.program: Program | None = None
+        self.is_shared = False
+
+    def mark(self, worker: int, record: int, units: int) -> None:
+        """``env.mark``; see `sylvite.drivers.local.sequencer.MARK_TYPES`."""
+        now_ns = time.perf_counter_ns()
+        if units < 0:
+            self._begin_ns[worker] = now_ns
+            return
+        program = self.program
+        unit = None if program is None else program.unit_at(record & 0xFFFFFFFF)
+        if unit is None or (self.is_shared and not units):
+            return
+        attributes: dict[str, object] = {}
+        if unit.category == "dispatch":
+            attributes["workgroups"] = unit.workgroups
+            if self.is_shared and unit.workgroups is not None:
+                attributes["done_here"] = min(units, unit.workgroups) if unit.workgroups > 1 else 1
+        span = Span(
+            name=unit.name,
+            category=unit.category,
+            track=f"worker {worker}",
+            begin_ns=self._begin_ns.get(worker, now_ns),
+            end_ns=now_ns,
+            attributes=attributes,
+        )
+        self._tracer.emit(span)
+
+
+class Workers:
+    """Runs programs on a link space. One run at a time; the owner locks.
+
+    Args:
+        space: its replicas become helpers.
+        states: workgroup states, one per worker.
+        pin: processors to fix the helpers to, one each, the first for the second worker; ``None`` to let
+            the system choose.
+
+    Raises:
+        OutOfMemoryError: there is no room for the control blocks.
+    """
+
+    def __init__(self, space: LinkSpace, states: WorkgroupState, *, pin: Sequence[int] | None = None) -> None:
+        self._space = space
+        self._states = states
+        self.count = 1 + len(space.replicas)
+        self._pin = pin
+        self._control = space.heap.allocate(Control.BYTE_LENGTH)
+        blocks_length = WorkerBlock.BYTE_LENGTH * self.count
+        self._blocks = space.heap.allocate(blocks_length)
+        space.memory.clear(self._control, Control.BYTE_LENGTH)
+        space.memory.clear(self._blocks, blocks_length)
+        self._words = space.view(self._control, Control.BYTE_LENGTH).cast("I")
+        self._words[Control.GATE // _WORD] = CLOSED & 0xFFFFFFFF
+        self._own_block = self._block(0)
+        self._crew = _Crew(self._control, self._words)
+        self._helpers: list[_Helper] = []
+        self._threads: list[threading.Thread] = []
+        self._timeline = _Timeline(space)
+        self._calls: dict[str, RawCall] = {}
+        self._arguments = (self._control, self._blocks, states.address)
+
+    def _block(self, worker: int) -> memoryview:
+        address = self._blocks + WorkerBlock.BYTE_LENGTH * worker
+        return self._space.view(address, WorkerBlock.BYTE_LENGTH).cast("I")
+
+    def _prepare(self) -> None:
+        """Instantiate the sequencer, here and for every helper."""
+        space = self._space
+        mark = space.make_function(MARK_TYPES, (), self._timeline.mark)
+        compiled = space.compile(assemble(), name="sequencer")
+        instance = space.instantiate(compiled, {**space.platform, ("env", "mark"): mark})
+        functions: dict[str, Function] = dict(instance.exports)  # type: ignore[arg-type]
+        for worker, replica in enumerate(space.replicas, 1):
+            calls = {name: replica.function(functions[name]).prepare() for name in ("serve", "stop", "leave")}
+            arguments = (
+                self._control,
+                self._blocks + WorkerBlock.BYTE_LENGTH * worker,
+                self._states.address_of(worker),
+                worker,
+                self.count,
+            )
+            self._helpers.append(_Helper(self._crew, replica.store, calls, self._block(worker), arguments))
+        self._calls = {name: functions[name].prepare() for name in ("run", "gather", "stop", "shut_down")}
+
+    # -- running ------------------------------------------------------------------------------------
+
+    def run(self, program: Program) -> None:
+        """Run a patched program to its end.
+
+        Raises:
+            TrapError, KernelError, DeadlineExceededError: a kernel failed; they name it.
+            InvalidArgumentError: an indirect dispatch found a workgroup count that is too large.
+        """
+        if not self._calls:
+            self._prepare()
+        tracer = self._space.tracer
+        self._words[Control.TRACE // _WORD] = tracer.enabled
+        self._timeline.program = program
+        workers = self.count if program.is_parallel else 1
+        if workers > 1:
+            self._timeline.is_shared = True
+            self._crew.failures.clear()
+            if not self._crew.serving:
+                self._call_in()
+        else:
+            self._timeline.is_shared = False
+        try:
+            failure = self._calls["run"](program.address, *self._arguments, workers)
+        except SylviteError as error:
+            record = self._own_block[WorkerBlock.PROGRESS // _WORD]
+            if workers > 1:
+                self._stop_helpers()
+                unit = program.unit_at(record)
+                if self._crew.failures and (unit is None or unit.category == "barrier"):
+                    record = self._crew.failures[0][1]
+            raise self._named(error, program, record) from error
+        if failure or self._crew.failures:
+            self._raise(program, failure)
+        words = self._words
+        indirect = 0
+        if program.has_indirect:
+            first = Control.WORKGROUPS // _WORD
+            indirect = words[first] | words[first + 1] << 32
+        program.count(tracer.counters, indirect)
+
+    def _raise(self, program: Program, failure: int) -> None:
+        words = self._words
+        record, code = words[Control.RECORD // _WORD], words[Control.CODE // _WORD]
+        if failure == Failure.WORKGROUP_COUNT:
+            raise InvalidArgumentError(f"{code} workgroups along z are not in 0..65535")
+        if failure:
+            unit = program.unit_at(record)
+            signed = code - (1 << 32) if code >> 31 else code
+            raise KernelError(
+                f"the kernel returned {signed}", code=signed, kernel=unit.name if unit is not None else "?"
+            )
+        error, record = self._crew.failures[0]
+        raise self._named(error, program, record) from error
+
+    @staticmethod
+    def _named(error: SylviteError, program: Program, record: int) -> SylviteError:
+        unit = program.unit_at(record)
+        return error if unit is None else with_kernel_name(error, unit.name)
+
+    def _stop_helpers(self) -> None:
+        """After worker 0 failed: make the helpers leave the submission, by force if need be."""
+        store = self._space.store
+        can_interrupt = self._space.engine.capabilities.deadlines
+        store.set_deadline(_GATHER_NS if can_interrupt else None)
+        self._calls["stop"](self._control)
+        while True:
+            if can_interrupt:
+                for helper in self._helpers:
+                    if helper.is_active:
+                        helper.store.interrupt()
+            try:
+                self._calls["gather"](self._control)
+            except DeadlineExceededError:
+                continue
+            return
+
+    # -- the crew -----------------------------------------------------------------------------------
+
+    def _call_in(self) -> None:
+        crew = self._crew
+        with crew.changed:
+            crew.serving = True
+            crew.changed.notify_all()
+        for index in range(len(self._threads), len(self._helpers)):
+            processor = self._pin[index] if self._pin is not None else None
+            name = f"sylvite-worker-{index + 1}"
+            work = self._helpers[index].work
+            thread = threading.Thread(target=work, args=(processor,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def park(self) -> None:
+        """Bring the helpers out of the sandbox. No run may be in progress. Idempotent."""
+        crew = self._crew
+        if not crew.serving:
+            return
+        crew.serving = False
+        self._calls["shut_down"](self._control)
+        with crew.changed:
+            while crew.inside:
+                crew.changed.wait()
+        self._words[Control.SHUTDOWN // _WORD] = 0
+
+    def close(self) -> None:
+        """End the threads. Idempotent."""
+        self.park()
+        crew = self._crew
+        with crew.changed:
+            crew.closed = True
+            crew.changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
