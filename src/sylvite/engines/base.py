@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from ..errors import InvalidArgumentError
 from ..wasm.types import ValueType
 
 __all__ = [
@@ -71,6 +72,21 @@ class Limits:
     memory_bytes: int | None = None
     stack_bytes: int | None = None
     deadline_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no limit.
+
+        Raises:
+            InvalidArgumentError: not a number, negative, or a time of 0.
+        """
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InvalidArgumentError(f"{field.name} must be a whole number, got {value!r}")
+            if value < 0 or (value == 0 and field.name != "memory_bytes"):
+                raise InvalidArgumentError(f"{field.name} must be positive, got {value}")
 
 
 HostFunction: TypeAlias = Callable[..., "int | float | tuple[int | float, ...] | None"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import fnmatch
+import operator
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -42,6 +43,9 @@ from .types import (
 
 __all__ = ["Device", "DeviceInfo", "Driver"]
 
+_MAXIMUM_RANK = 32
+"""Most dimensions of an array in any release of numpy that we support."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
@@ -56,6 +60,26 @@ class DeviceInfo:
     identifier: str
     name: str
     details: tuple[tuple[str, str], ...] = ()
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    try:
+        extents = tuple(map(operator.index, shape)) if np.iterable(shape) else (operator.index(shape),)
+    except TypeError as error:
+        raise InvalidArgumentError(f"a shape holds whole numbers, got {shape!r:.100}") from error
+    if any(extent < 0 for extent in extents):
+        raise InvalidArgumentError(f"shape {extents} has a negative extent")
+    if len(extents) > _MAXIMUM_RANK:
+        raise InvalidArgumentError(f"an array has at most {_MAXIMUM_RANK} dimensions, got {len(extents)}")
+    return extents
+
+
+def _checked_dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+        return found
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{dtype!r:.100} is no dtype") from error
 
 
 class Driver(abc.ABC):
@@ -140,14 +164,11 @@ class Device(abc.ABC):
             dtype: a dtype that has an element type.
 
         Raises:
-            InvalidArgumentError: the dtype has no element type, or an extent is negative.
+            InvalidArgumentError: the dtype has no element type, or the shape is none of an array.
             OutOfMemoryError: memory ran out or a cap was reached.
             ClosedError: the device is closed.
         """
-        extents = (shape,) if isinstance(shape, int) else tuple(shape)
-        element_type = element_type_from_numpy(np.dtype(dtype))
-        if any(extent < 0 for extent in extents):
-            raise InvalidArgumentError(f"shape {extents} has a negative extent")
+        extents, element_type = _checked_shape(shape), element_type_from_numpy(_checked_dtype(dtype))
         buffer = self.allocator.allocate(element_type.byte_length(extents), tag="input")
         return BufferView(buffer, extents, element_type).numpy()
 

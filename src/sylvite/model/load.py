@@ -73,6 +73,7 @@ def load(
         LinkError: the program imports something that is not there.
         OutOfMemoryError, UnavailableError
     """
+    _check_options(limits, dims, variants, modules)
     if is_module(source):
         _refuse_compile_options(dims, compile_options)
     opened, owns_device = _open_device(device, limits, cache=cache)
@@ -108,6 +109,23 @@ def _open_device(device: str | Device, limits: Limits | None, *, cache: bool) ->
             "a shared device has its memory limit already; give it to sylvite.create_device(limits=...)"
         )
     return device, False
+
+
+def _check_options(limits: Any, dims: Any, variants: Any, modules: Any) -> None:
+    expected = {
+        "limits": (limits, Limits | None, "Limits"),
+        "dims": (dims, Mapping | None, "a mapping from names to extents"),
+        "variants": (variants, int, "a number"),
+        "modules": (modules, Sequence, "a sequence of NativeModule"),
+    }
+    for name, (value, kind, words) in expected.items():
+        if not isinstance(value, kind):
+            raise InvalidArgumentError(f"{name} must be {words}, not {type(value).__name__}")
+    for module in modules:
+        if not isinstance(module, NativeModule):
+            raise InvalidArgumentError(f"modules must hold NativeModules, not {type(module).__name__}")
+    if variants < 0:
+        raise InvalidArgumentError(f"variants must not be negative, got {variants}")
 
 
 def _refuse_compile_options(dims: Mapping[str, int] | None, options: Mapping[str, Any]) -> None:

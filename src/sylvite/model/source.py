@@ -15,6 +15,7 @@ from ..errors import InvalidArgumentError, NotFoundError, UnavailableError
 from ..hal import Device
 from ..vm.parameters import ParameterIndex, ParameterProvider, index_arrays, open_parameters, open_providers
 from ..vmfb import Archive, open_archive
+from ..vmfb.recognize import is_archive_head
 
 __all__ = [
     "ModuleSource",
@@ -30,8 +31,6 @@ Parameters: TypeAlias = (
 )
 """``path``, ``scope=path``, several of them, or a mapping of scopes to paths, indices or arrays by key."""
 
-_ZIP_MAGIC = b"PK\x03\x04"
-_FLATBUFFER_IDENTIFIER = b"IREE"
 _WASM_FORMAT = "system-wasm-wasm_32"
 
 
@@ -64,12 +63,12 @@ class ModuleSource:
         """
         if self.path is None:
             return open_archive(self.data if self.data is not None else b"")
-        if not self.path.exists():
-            raise NotFoundError(f"no such file: {self.path}")
         try:
+            if not self.path.exists():
+                raise NotFoundError(f"no such file: {self.path}")
             return open_archive(self.path)
         except OSError as error:
-            raise NotFoundError(f"cannot open {self.path}: {error.strerror}") from error
+            raise NotFoundError(f"cannot open {str(self.path)[:200]}: {error.strerror}") from error
 
 
 def is_module(source: Any) -> bool:
@@ -77,19 +76,21 @@ def is_module(source: Any) -> bool:
     if isinstance(source, Artifact | ModuleSource):
         return True
     if isinstance(source, bytes | bytearray | memoryview):
-        head = bytes(memoryview(source).cast("B")[:8])
-        return head.startswith(_ZIP_MAGIC) or head[4:8] == _FLATBUFFER_IDENTIFIER
+        return is_archive_head(bytes(source)[:12])
     if isinstance(source, str | os.PathLike) and "\n" not in os.fspath(source):
-        return Path(source).suffix.lower() == ".vmfb" or _has_zip_magic(Path(source))
+        return Path(source).suffix.lower() == ".vmfb" or _looks_like_module(Path(source))
     return False
 
 
-def _has_zip_magic(path: Path) -> bool:
+def _looks_like_module(path: Path) -> bool:
     # A torch program (.pt2) is a zip too.
-    if path.suffix.lower() not in ("", ".bin", ".zip") or not path.is_file():
+    if path.suffix.lower() not in ("", ".bin", ".zip"):
         return False
-    with path.open("rb") as file:
-        return file.read(4) == _ZIP_MAGIC
+    try:
+        with path.open("rb") as file:
+            return path.is_file() and is_archive_head(file.read(12))
+    except (OSError, ValueError):
+        return False  # whoever opens it to compile it says what is wrong
 
 
 def module_source(source: Any) -> ModuleSource:
@@ -142,7 +143,15 @@ def _open_given(parameters: Parameters | None) -> list[ParameterProvider]:
         return [ParameterProvider("", parameters)]
     if isinstance(parameters, Mapping):
         return [ParameterProvider(scope, _index(scope, value)) for scope, value in parameters.items()]
-    return open_providers(parameters)
+    if isinstance(parameters, bytes | bytearray) or not isinstance(parameters, Iterable):
+        raise InvalidArgumentError(
+            f"parameters must be a path, several, or a mapping by scope, not {type(parameters).__name__}"
+        )
+    given = list(parameters)
+    for one in given:
+        if not isinstance(one, str | os.PathLike):
+            raise InvalidArgumentError(f"a parameter file must be given as a path, not {type(one).__name__}")
+    return open_providers(given)
 
 
 def _index(scope: str, value: Any) -> ParameterIndex:

@@ -27,6 +27,7 @@ from ..errors import (
 from . import isa, zip_directory
 from .flatbuffer import Record, read_root
 from .module import ModuleDef, RodataSegment, build_module
+from .recognize import IDENTIFIER, recognize
 from .schema import MODULE_SCHEMA, VERSION_SCHEMA
 from .verifier import verify as verify_bytecode
 from .zip_directory import Member
@@ -145,6 +146,7 @@ def _open(data: memoryview, where: str, verify: bool, verify_crc: bool) -> Archi
         start, end = _module_member(members, where)
         for member in members if verify_crc else members[:1]:
             zip_directory.verify_crc(data, member, where=where)
+    _refuse_other_files(data, start, members, where)
     start, end, declared_end = _flatbuffer_range(data, start, end, where, is_zip=bool(members))
     root = _read_flatbuffer(data, start, end, where)
     segments = _rodata_segments(root, data, declared_end, members, where)
@@ -152,6 +154,20 @@ def _open(data: memoryview, where: str, verify: bool, verify_crc: bool) -> Archi
     if verify:
         verify_bytecode(module)
     return Archive(data, module, members)
+
+
+def _refuse_other_files(data: memoryview, start: int, members: tuple[Member, ...], where: str) -> None:
+    """Refuse what is clearly another kind of file, by its name."""
+    head = bytes(data[start : start + 64])
+    if head[8:12] == IDENTIFIER:
+        return
+    if members and not members[0].name.endswith(".fb"):
+        raise FormatError(
+            f"not a module archive: a zip file that holds {members[0].name!r:.80}", offset=start, where=where
+        )
+    kind = recognize(head)
+    if kind is not None and not members:
+        raise FormatError(f"not a module archive: the file is {kind}", offset=start, where=where)
 
 
 def _module_member(members: tuple[Member, ...], where: str) -> tuple[int, int]:
