@@ -24,12 +24,14 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Arguments of one call. ``key`` is equal for calls that can share a plan."""
+    """Arguments of one call. ``key`` is equal for calls that can share a plan; ``source`` are the values as
+    the caller gave them, by argument index."""
 
     given: Mapping[int, Given]
     scalars: Sequence[Number]
     regions: Mapping[int, Region]
     key: Any
+    source: Mapping[int, Any]
 
 
 def bind(
@@ -64,7 +66,7 @@ def bind(
     if None in key and not partial:
         # Sizes of new outputs may depend on the scalars.
         key += [tuple(scalars), tuple(sorted((i, r.shape, r.min) for i, r in regions.items()))]
-    return Bound(given=given, scalars=scalars, regions=regions, key=tuple(key))
+    return Bound(given=given, scalars=scalars, regions=regions, key=tuple(key), source=values)
 
 
 def _match(signature: Signature, args: Sequence[Any], named: Mapping[str, Any]) -> dict[int, Any]:

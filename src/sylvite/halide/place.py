@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import threading
-import weakref
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -105,23 +104,28 @@ class DevicePlace(Place):
 class _Region:
     """A region of the guest heap behind numpy arrays; they hold it, it holds the store."""
 
-    def __init__(self, place: SpacePlace, byte_length: int) -> None:
-        space = place.space
+    __slots__ = ("__array_interface__", "_address", "_heap", "_store")
+
+    def __init__(self, space: LinkSpace, base: int, byte_length: int) -> None:
+        self._heap = space.heap
+        self._store = space.store
         address = space.heap.allocate(byte_length, 128)
         space.store.retain()
-        host_address = space.memory.base_address + address
         self.__array_interface__ = {
-            "data": (host_address, False),
+            "data": (base + address, False),
             "shape": (byte_length,),
             "typestr": "|u1",
             "version": 3,
         }
-        weakref.finalize(self, _give_back, space, address).atexit = False
+        # Set last: a region that was not finished has nothing to give back.
+        self._address = address
 
-
-def _give_back(space: LinkSpace, address: int) -> None:
-    space.heap.free(address)
-    space.store.release()
+    def __del__(self) -> None:
+        # The garbage collector may call this anywhere, in any thread; both are made for that.
+        address = getattr(self, "_address", None)
+        if address is not None:
+            self._heap.free(address)
+            self._store.release()
 
 
 class SpacePlace(Place):
@@ -141,7 +145,7 @@ class SpacePlace(Place):
         """Memory of the guest heap."""
         self.check_open()
         with self._lock:
-            return np.asarray(_Region(self, byte_length))
+            return np.asarray(_Region(self.space, self._base, byte_length))
 
     def close(self) -> None:
         """Close the space, and the engine when it was made for it. Arrays stay valid."""

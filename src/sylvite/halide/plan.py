@@ -121,6 +121,10 @@ class Plan:
         self._spans = {b.index: byte_span(b.dims, b.argument.type.byte_length) for b in self.direct}
         self.checks_overlap = len(self.direct) > 1 and any(b.is_output for b in self.direct)
 
+    def span(self, buffer: BoundBuffer) -> tuple[int, int]:
+        """First and one past the last byte a buffer covers, relative to its smallest coordinates."""
+        return byte_span(buffer.dims, buffer.argument.type.byte_length)
+
     def overlapping_inputs(self, hosts: dict[int, int]) -> frozenset[int]:
         """Direct inputs that share bytes with a direct output."""
         found = set()

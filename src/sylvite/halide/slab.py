@@ -49,13 +49,13 @@ class Slab:
         if found is None:
             raise InvalidArgumentError("the place allocates outside its own memory")
         self.address = found
-        self._view = self._bytes.data
+        self.view = self._bytes.data
         template = bytearray(len(self._bytes))
         for index, argument in enumerate(arguments):
             _POINTER.pack_into(template, 4 * index, self.address + self._offsets[index])
             if argument.is_buffer:
                 self._fill_buffer(template, index, argument, dimensions[index])
-        self._template = bytes(template)
+        self.template = bytes(template)
         self.host_offsets = {index: self._offsets[index] + _HOST for index in dimensions}
         self._scalars = [
             (index, argument, struct.Struct("<" + argument.scalar_format), self._offsets[index])
@@ -86,6 +86,11 @@ class Slab:
                 )
             _DIMENSION.pack_into(template, self._dims[index] + number * _DIMENSION.size, *values, 0)
 
+    @property
+    def scalar_slots(self) -> list[tuple[int, int, str]]:
+        """Argument index, offset and format of every scalar."""
+        return [(index, offset, argument.scalar_format) for index, argument, _, offset in self._scalars]
+
     def fill(self, hosts: dict[int, int], scalars: Sequence[Number]) -> None:
         """Write everything for a call.
 
@@ -96,8 +101,8 @@ class Slab:
         Raises:
             InvalidArgumentError: a scalar does not fit its type.
         """
-        view = self._view
-        view[:] = self._template
+        view = self.view
+        view[:] = self.template
         for index, host in hosts.items():
             _POINTER.pack_into(view, self.host_offsets[index], host)
         for (_, argument, layout, offset), value in zip(self._scalars, scalars, strict=True):
@@ -113,6 +118,6 @@ class Slab:
         found = []
         for number in range(self._counts[index]):
             offset = self._dims[index] + number * _DIMENSION.size
-            low, extent, stride, _ = _DIMENSION.unpack_from(self._view, offset)
+            low, extent, stride, _ = _DIMENSION.unpack_from(self.view, offset)
             found.append(Dimension(low, extent, stride))
         return found

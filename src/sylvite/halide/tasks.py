@@ -87,9 +87,13 @@ class TaskRunner:
         return 0
 
     def _candidates(self, jobs: list[_Job]) -> list[_Job]:
-        """Jobs to try, the own ones first, then those of the calls around, the nearest first."""
-        around = [job for level in reversed(self._open[:-1]) for job in level]
-        return [job for job in jobs + around if job.extent and not job.running]
+        """Jobs to try, the own ones first, then those of the calls around, the nearest first.
+
+        Of each call the last comes first: consumers stand behind their producers, and a consumer that waits
+        can go on from above, iteration by iteration, while a producer in the middle of its loop cannot.
+        """
+        around = [job for level in reversed(self._open[:-1]) for job in reversed(level)]
+        return [job for job in jobs[::-1] + around if job.extent and not job.running]
 
     def _step(self, context: int, job: _Job, parent: int) -> int | None:
         """Run as much of a job as its semaphores allow; ``None`` when that is nothing."""
