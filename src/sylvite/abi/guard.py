@@ -16,7 +16,7 @@ from .toolchain import default_toolchain
 
 __all__ = ["check", "examine_files"]
 
-_FORMAT = 4
+_FORMAT = 5
 
 
 def check(

@@ -43,6 +43,7 @@ class LayoutReader:
         self._intern = intern
         self._own: dict[int, int] = {}
         self._reach: dict[int, int] = {}
+        self._neighbours: dict[int, tuple[tuple[str, int], ...]] = {}
 
     def own(self, index: int) -> int:
         """The number of a type's own layout, members included by value, pointees not."""
@@ -65,8 +66,14 @@ class LayoutReader:
             return ("function",)
         return (node.kind, node.size)
 
-    def neighbours(self, index: int) -> Iterator[tuple[str, int]]:
+    def neighbours(self, index: int) -> tuple[tuple[str, int], ...]:
         """Types that the type at ``index`` leads to, each with a few words for the way there."""
+        known = self._neighbours.get(index)
+        if known is None:
+            known = self._neighbours[index] = tuple(self._find_neighbours(index))
+        return known
+
+    def _find_neighbours(self, index: int) -> Iterator[tuple[str, int]]:
         node = self.graph.nodes[index]
         if node.kind in _RECORDS:
             for field in node.fields:

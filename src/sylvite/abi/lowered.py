@@ -53,6 +53,11 @@ class LoweredValue:
         return " ".join(part for part in (self.type, self.extension, *self.placing) if part)
 
 
+def lowered_value(type_: str, extension: str, placing: tuple[str, ...]) -> LoweredValue:
+    """A value; a full register has nothing to extend, though MIPS writes ``i64 signext``."""
+    return LoweredValue(type=type_, extension="" if type_ == "i64" else extension, placing=placing)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredSignature:
     """A function as the code generator sees it. ``convention`` is "" for the C convention."""
@@ -190,7 +195,7 @@ class Scanner:
         """Consume one parameter: type and attributes."""
         type_ = self.type()
         extension, placing = self.attributes()
-        return LoweredValue(type=type_, extension=extension, placing=placing)
+        return lowered_value(type_, extension, placing)
 
 
 _NUMBER = re.compile(r"\d+")
@@ -247,7 +252,7 @@ def parse_declaration(
         words.add(str(word))
     convention = convention or parse_convention(scanner)
     extension, placing = scanner.attributes()
-    result = LoweredValue(type=scanner.type(), extension=extension, placing=placing)
+    result = lowered_value(scanner.type(), extension, placing)
     name = scanner.pattern(_NAME)
     if name is None or not scanner.take("("):
         raise FormatError("a function name was expected", where=line.strip()[:120])

@@ -400,7 +400,7 @@ def _renamed(found: Declarations, given: Mapping[str, str]) -> Declarations:
 
 # -- the cache's form -------------------------------------------------------------------------------
 
-_FORMAT = 4
+_FORMAT = 5
 
 
 def _cache_key(query: Query, targets: Sequence[Target], toolchain: Toolchain) -> str:
