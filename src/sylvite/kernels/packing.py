@@ -168,6 +168,8 @@ def _emit_walk(module: ModuleBuilder, size: int, *, is_pack: bool) -> FunctionBu
 
     if size == 4 and is_pack:
         _emit_column_tiles(function, walk)
+    if size == 4:
+        _emit_vector_rows(function, walk, is_pack=is_pack)
     _repeat(function, tile0, walk.outer0, lambda: _repeat(function, tile1, walk.outer1, tile))
     return function
 
@@ -252,6 +254,39 @@ def _emit_tile(function: FunctionBuilder, walk: _Walk, cursor: _Cursor, size: in
             _repeat(function, j, limit_columns, element)
 
     _repeat(function, i, limit_rows, row)
+
+
+def _emit_vector_rows(function: FunctionBuilder, walk: _Walk, *, is_pack: bool) -> None:
+    """Whole tiles of rows of four 32-bit elements, dense on both sides, along the rows of the matrix.
+
+    Does everything and returns, or nothing.
+    """
+    tile0, tile1, row = (function.local(_I32) for _ in range(3))
+    tiled, plain = function.local(_I32), function.local(_I32)
+    source, target = (plain, tiled) if is_pack else (tiled, plain)
+    with function.block() as unfit:
+        for local, value in ((walk.tile1, 4), (walk.inner_step1, 4), (walk.plain_step1, 4)):
+            function.get(local).i32(value).emit("i32.ne").br_if(unfit)
+        for outer, tile, extent in (
+            (walk.outer0, walk.tile0, walk.extent0),
+            (walk.outer1, walk.tile1, walk.extent1),
+        ):
+            function.get(outer).get(tile).emit("i32.mul").get(extent).emit("i32.ne").br_if(unfit)
+
+        def copy() -> None:
+            function.get(target).get(source).emit("v128.load", align=0).emit("v128.store", align=0)
+            function.get(tiled).get(walk.outer_step1).emit("i32.add").set(tiled)
+            function.get(plain).i32(16).emit("i32.add").set(plain)
+
+        def one_row() -> None:
+            function.get(tile0).get(walk.outer_step0).emit("i32.mul").get(walk.tiled).emit("i32.add")
+            function.get(row).get(walk.inner_step0).emit("i32.mul").emit("i32.add").set(tiled)
+            function.get(tile0).get(walk.tile0).emit("i32.mul").get(row).emit("i32.add")
+            function.get(walk.plain_step0).emit("i32.mul").get(walk.plain).emit("i32.add").set(plain)
+            _repeat(function, tile1, walk.outer1, copy)
+
+        _repeat(function, tile0, walk.outer0, lambda: _repeat(function, row, walk.tile0, one_row))
+        function.emit("return")
 
 
 def _emit_column_tiles(function: FunctionBuilder, walk: _Walk) -> None:
