@@ -18,7 +18,8 @@ import pytest
 from sylvite import drivers
 from sylvite.hal import BufferRef, CommandBufferMode
 
-DRIVERS = ("null", "local-sync")
+# Three workers whatever the machine has: more than one, and a number that divides no grid evenly.
+DRIVERS = ("null", "local-sync", "local-sync?commands=interpreted", "local-task://3")
 MODES = ("direct", "indirect")
 DATA = Path(__file__).parent / "data"
 
@@ -84,7 +85,7 @@ class Target:
 
     def run(self, command_buffer):
         command_buffer.finalize()
-        self.submit(command_buffer).wait(0)
+        self.submit(command_buffer).wait(30 * 10**9)
 
     def executable(self):
         if self.driver == "null":

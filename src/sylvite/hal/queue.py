@@ -16,9 +16,41 @@ from typing import TypeAlias
 from ..errors import ClosedError, GuestError, InternalError, OutOfMemoryError, SylviteError
 from .fence import Fence
 
-__all__ = ["Queue"]
+__all__ = ["Pending", "Queue"]
 
-Action: TypeAlias = Callable[[], None]
+
+class Pending:
+    """An action that goes on elsewhere after its call returned."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_finished = False
+        self._failure: BaseException | None = None
+        self._callback: Callable[[BaseException | None], None] | None = None
+
+    def finish(self, failure: BaseException | None = None) -> None:
+        """It has ended; only the first call counts."""
+        with self._lock:
+            if self._is_finished:
+                return
+            self._is_finished = True
+            callback, self._callback = self._callback, None
+            if callback is None:
+                self._failure = failure
+        if callback is not None:
+            callback(failure)
+
+    def then(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call ``callback`` once with the failure (or ``None``) at its end: now when that has come."""
+        with self._lock:
+            if not self._is_finished:
+                self._callback = callback
+                return
+        failure, self._failure = self._failure, None
+        callback(failure)
+
+
+Action: TypeAlias = Callable[[], "Pending | None"]
 
 
 class _Operation:
@@ -87,7 +119,7 @@ class Queue:
             name: of the operation, for messages.
             wait: what has to be reached first; ``None`` for nothing.
             signal: what to signal; ``None`` for nothing.
-            action: the work.
+            action: the work; when it returns a `Pending`, the operation ends with that.
 
         Raises:
             ClosedError: the queue is closed.
@@ -119,7 +151,7 @@ class Queue:
             return
         raise failure
 
-    def close(self, release: Action) -> None:
+    def close(self, release: Callable[[], None]) -> None:
         """Wait for what is running, call ``release``, then fail everything that still waits. Idempotent."""
         with self.lock:
             if self._closed:
@@ -160,17 +192,28 @@ class Queue:
 
     def _run(self, operation: _Operation) -> None:
         action, operation.action = operation.action, None
+        pending: Pending | None = None
         try:
             with self.lock:
                 self.check_open()
                 if action is not None:
-                    action()
+                    pending = action()
         except BaseException as error:
             self._fail(operation, _as_sylvite_error(error, operation.name))
             if not isinstance(error, Exception):
                 raise
             return
-        self._complete(operation)
+        if pending is None:
+            self._complete(operation)
+        else:
+            pending.then(lambda failure: self._finish(operation, failure))
+
+    def _finish(self, operation: _Operation, failure: BaseException | None) -> None:
+        """End an operation that went on elsewhere."""
+        if failure is None:
+            self._complete(operation)
+        else:
+            self._fail(operation, _as_sylvite_error(failure, operation.name))
 
     def _complete(self, operation: _Operation) -> None:
         if operation.signal is None:

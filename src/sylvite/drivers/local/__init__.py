@@ -1,14 +1,16 @@
 """Devices that run WebAssembly executables in one linear memory.
 
-``local-sync`` runs everything in the thread that submits it.
+``local-sync`` runs everything in the thread that submits it, ``local-task`` on threads of its own.
 """
 
 from __future__ import annotations
 
 from .allocator import LocalAllocator
 from .command_buffer import LocalCommandBuffer
-from .device import LocalDevice, LocalSyncDriver
+from .device import LocalDevice
+from .driver import LocalSyncDriver, LocalTaskDriver
 from .executable import FORMAT, LocalExecutable
+from .task import LocalTaskDevice
 
 __all__ = [
     "FORMAT",
@@ -17,4 +19,6 @@ __all__ = [
     "LocalDevice",
     "LocalExecutable",
     "LocalSyncDriver",
+    "LocalTaskDevice",
+    "LocalTaskDriver",
 ]

@@ -1,4 +1,4 @@
-"""The local device that runs everything in the thread that submits it."""
+"""The local device: runs everything in the thread that submits it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import collections
 import itertools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ... import engines
 from ...errors import InvalidArgumentError
 from ...hal import (
     Binding,
@@ -16,10 +15,9 @@ from ...hal import (
     CommandBufferMode,
     CommandCategory,
     Device,
-    DeviceInfo,
-    Driver,
     Executable,
 )
+from ...hal.queue import Pending
 from ...linker import LinkSpace
 from .allocator import LocalAllocator
 from .command_buffer import Execution, LocalCommandBuffer
@@ -28,10 +26,9 @@ from .workers import Workers
 from .workgroup_state import WorkgroupState
 
 if TYPE_CHECKING:
-    from ...engines.base import Engine, Limits, RawCall
-    from ...trace import Tracer
+    from ...engines.base import Engine, RawCall
 
-__all__ = ["LocalDevice", "LocalSyncDriver"]
+__all__ = ["LocalDevice"]
 
 # What programs may ask for, by category and key.
 _CONCURRENCY: Final = {("hal.device", "concurrency"), ("hal.dispatch", "concurrency")}
@@ -76,6 +73,15 @@ class LocalDevice(Device):
         return self._workers.count
 
     @property
+    def lock(self) -> AbstractContextManager[bool]:
+        """Held while an operation runs. Whoever else runs code in the device's store holds it too."""
+        return self._exclusive()
+
+    def _exclusive(self) -> AbstractContextManager[bool]:
+        """Held by whoever touches the stores: nothing runs meanwhile."""
+        return self._queue.lock
+
+    @property
     def _running(self) -> AbstractContextManager[bool]:
         """Held while the device runs something."""
         return self._queue.lock
@@ -84,6 +90,10 @@ class LocalDevice(Device):
     def allocator(self) -> LocalAllocator:
         """Allocates from the guest heap."""
         return self._allocator
+
+    def guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
+        """Bound what this thread runs meanwhile; see `Device.guard`."""
+        return self.space.store.guard(timeout_ns)
 
     def can_load(self, format: str) -> bool:
         """Whether the format is that of wasm32 side modules."""
@@ -107,27 +117,29 @@ class LocalDevice(Device):
     def _create_executable(
         self, *, format: str, data: memoryview | bytes, constants: tuple[int, ...]
     ) -> Executable:
-        self._unload_discarded()
-        name = f"executable_{next(self._executable_numbers)}"
-        try:
-            loaded, library = load_library(
-                self.space, self._workgroup_state, bytes(data), name=name, constants=constants
-            )
-        except BaseException:
-            self.space.reset_stack()
-            raise
-        return LocalExecutable(loaded, library, self.space, self._queue, self._discarded)
+        with self._exclusive():
+            self._unload_discarded()
+            name = f"executable_{next(self._executable_numbers)}"
+            try:
+                loaded, library = load_library(
+                    self.space, self._workgroup_state, bytes(data), name=name, constants=constants
+                )
+            except BaseException:
+                self.space.reset_stack()
+                raise
+            return LocalExecutable(loaded, library, self.space, self, self._discarded)
 
     def _check_own(self, command_buffer: CommandBuffer) -> None:
         if not isinstance(command_buffer, LocalCommandBuffer) or command_buffer.space is not self.space:
             raise InvalidArgumentError("the command buffer belongs to another device")
 
-    def _execute(self, command_buffer: CommandBuffer, bindings: Sequence[Binding | None]) -> None:
+    def _execute(self, command_buffer: CommandBuffer, bindings: Sequence[Binding | None]) -> Pending | None:
         if not isinstance(command_buffer, LocalCommandBuffer):
             raise InvalidArgumentError("the command buffer belongs to another device")
         if self._discarded:
             self._unload_discarded()
         self._run(command_buffer, bindings)
+        return None
 
     def _run(self, command_buffer: LocalCommandBuffer, bindings: Sequence[Binding | None]) -> None:
         """Run a command buffer in this thread."""
@@ -152,8 +164,9 @@ class LocalDevice(Device):
         return self.space.dispatcher
 
     def _unload_discarded(self) -> None:
-        while self._discarded:
-            self._discarded.popleft().release()
+        with self._exclusive():
+            while self._discarded:
+                self._discarded.popleft().release()
 
     def _close(self) -> None:
         self._discarded.clear()
@@ -161,59 +174,3 @@ class LocalDevice(Device):
         self.space.close()
         if self._own_engine is not None:
             self._own_engine.close()
-
-
-class LocalSyncDriver(Driver):
-    """Opens ``local-sync`` devices."""
-
-    name = "local-sync"
-
-    def query_devices(self) -> tuple[DeviceInfo, ...]:
-        """One device per engine of this release."""
-        return tuple(
-            DeviceInfo(identifier=self.name, name=f"{self.name} on {engine}", details=(("engine", engine),))
-            for engine in engines.names()
-        )
-
-    def create_device(
-        self,
-        *,
-        tracer: Tracer | None = None,
-        engine: Engine | str = "wasmtime",
-        limits: Limits | None = None,
-        **options: Any,
-    ) -> LocalDevice:
-        """Open a device with a linear memory of its own.
-
-        Args:
-            tracer: counts and times what happens.
-            engine: the engine to run on, which stays the caller's; or the name of one to make.
-            limits: sandbox limits.
-            options: ``cache_dir`` for a named engine; ``stack_bytes``, ``maximum_pages`` for the link space.
-
-        Raises:
-            InvalidArgumentError: an option is not known.
-            UnavailableError: the engine cannot be used here.
-        """
-        unknown = options.keys() - {"cache_dir", "stack_bytes", "minimum_pages", "maximum_pages"}
-        if unknown:
-            raise InvalidArgumentError(f"device local-sync has no options {', '.join(sorted(unknown))}")
-        own = None
-        if isinstance(engine, str):
-            cache_dir = options.pop("cache_dir", None)
-            own = engine = engines.create(engine, **({} if cache_dir is None else {"cache_dir": cache_dir}))
-        numbers = {key: _number(key, value) for key, value in options.items()}
-        try:
-            space = LinkSpace(engine, limits=limits, tracer=tracer, **numbers)
-            return LocalDevice(space, identifier=self.name, engine=own)
-        except BaseException:
-            if own is not None:
-                own.close()
-            raise
-
-
-def _number(key: str, value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"option {key} of device local-sync is not a number: {value!r}") from error

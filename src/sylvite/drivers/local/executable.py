@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from ...abi import structs
 from ...engines.base import ValueType
 from ...errors import FormatError, InvalidArgumentError, LinkError
-from ...hal import Executable
-from ...hal.queue import Queue
+from ...hal import Device, Executable
 from .library import Library, read_library
 from .workgroup_state import WorkgroupState
 
@@ -134,7 +133,7 @@ class LocalExecutable(Executable):
         loaded: what it takes of the link space.
         library: its checked library structure.
         space: the link space it is in.
-        queue: of the device; its lock is held while code is unloaded.
+        device: its lock is held while code is unloaded.
         discarded: where to leave ``loaded`` when this is collected without having been closed.
     """
 
@@ -143,7 +142,7 @@ class LocalExecutable(Executable):
         loaded: LoadedLibrary,
         library: Library,
         space: LinkSpace,
-        queue: Queue,
+        device: Device,
         discarded: Discarded,
     ) -> None:
         self._loaded: LoadedLibrary | None = None
@@ -152,15 +151,16 @@ class LocalExecutable(Executable):
         self.name = library.name
         self.environment_address = loaded.environment_address
         self.table_indices = tuple(entry.table_index for entry in library.exports)
-        self._queue = queue
+        self._device = device
         self._discarded = discarded
         # Set last: before that, whoever loaded it unloads it.
         self._loaded = loaded
 
     def _close(self) -> None:
-        with self._queue.lock:
+        device = self._device
+        with device.lock:
             loaded, self._loaded = self._loaded, None
-            if loaded is not None and not self._queue.closed:
+            if loaded is not None and not device.closed:
                 loaded.release()
 
     def __del__(self) -> None:

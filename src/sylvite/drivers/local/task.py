@@ -1,0 +1,167 @@
+"""The local device with threads: work is handed over, and runs on several workers.
+
+One thread, the *lane*, is worker 0: it takes submissions whose waits are reached, one after another, while
+Python prepares the next. See `sylvite.drivers.local.workers` for the others.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from ...errors import ClosedError, InvalidArgumentError
+from ...hal import Binding, CommandBuffer
+from ...hal.queue import Pending
+from .command_buffer import LocalCommandBuffer
+from .device import LocalDevice
+
+if TYPE_CHECKING:
+    from ...engines.base import Engine
+    from ...linker import LinkSpace
+
+__all__ = ["LocalTaskDevice", "default_worker_count"]
+
+Task = tuple[Callable[[], None], Pending]
+
+
+def default_worker_count() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Lane:
+    """A thread that does tasks in order. It ends with `close`, or when nobody refers to the lane."""
+
+    def __init__(self, name: str, processor: int | None) -> None:
+        self._name = name
+        self._processor = processor
+        self._tasks: collections.deque[Task] = collections.deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, task: Callable[[], None]) -> Pending:
+        """Have ``task`` done after those before it.
+
+        Raises:
+            ClosedError: the lane is closed.
+        """
+        pending = Pending()
+        with self._changed:
+            if self._closed:
+                raise ClosedError(f"device {self._name} is closed")
+            self._tasks.append((task, pending))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="sylvite-worker-0", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return pending
+
+    def _take(self) -> Task | None:
+        with self._changed:
+            while not (self._tasks or self._closed):
+                self._changed.wait()
+            return None if self._closed else self._tasks.popleft()
+
+    def _work(self) -> None:
+        if self._processor is not None:
+            os.sched_setaffinity(0, {self._processor})
+        taken = self._take()
+        while taken is not None:
+            task, pending = taken
+            failure: BaseException | None = None
+            try:
+                task()
+            except BaseException as error:  # noqa: BLE001 - goes to the fence
+                failure = error
+            # What is waited for may hold buffers; it must not live until the next task comes.
+            del task, taken
+            pending.finish(failure)
+            del failure, pending
+            taken = self._take()
+
+    def close(self) -> None:
+        """Finish the task in progress, fail the others, end the thread. Idempotent."""
+        with self._changed:
+            self._closed = True
+            left = list(self._tasks)
+            self._tasks.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        for _, pending in left:
+            pending.finish(ClosedError(f"device {self._name} was closed before the submission ran"))
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+
+class LocalTaskDevice(LocalDevice):
+    """A local device that returns from a submission at once and runs it on several workers.
+
+    Args:
+        space: where code and data live, with a replica per further worker; the device closes it.
+        identifier: the device's kind.
+        engine: closed with the device, when the device made it.
+        is_interpreted: run command buffers step by step, on one worker: slower, for comparison.
+        pin: processors to fix the workers to, one each.
+    """
+
+    def __init__(
+        self,
+        space: LinkSpace,
+        *,
+        identifier: str,
+        engine: Engine | None = None,
+        is_interpreted: bool = False,
+        pin: Sequence[int] | None = None,
+    ) -> None:
+        self._run_lock = threading.RLock()
+        super().__init__(
+            space,
+            identifier=identifier,
+            engine=engine,
+            is_interpreted=is_interpreted,
+            pin=None if pin is None else pin[1:],
+        )
+        self._lane = _Lane(identifier, None if pin is None else pin[0])
+
+    @property
+    def _running(self) -> AbstractContextManager[bool]:
+        return self._run_lock
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[bool]:
+        # In this order always: whoever runs something does not take the queue's lock meanwhile.
+        with self._queue.lock, self._run_lock:
+            self._workers.park()
+            yield True
+
+    def _execute(self, command_buffer: CommandBuffer, bindings: Sequence[Binding | None]) -> Pending:
+        if not isinstance(command_buffer, LocalCommandBuffer):
+            raise InvalidArgumentError("the command buffer belongs to another device")
+
+        def task() -> None:
+            if self._discarded:
+                self._unload_discarded()
+            with self._run_lock:
+                # Once more: it may have been closed while it waited for its turn.
+                command_buffer.check_open()
+                self._run(command_buffer, bindings)
+
+        return self._lane.put(task)
+
+    def close(self) -> None:
+        """Wait for what is running, fail what waits, end the threads. Idempotent."""
+        self._lane.close()
+        super().close()
+
+    def __del__(self) -> None:
+        # Threads do not refer to the device, so they have to be told.
+        lane = getattr(self, "_lane", None)
+        if lane is not None and not self.closed:
+            self.close()
