@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-
+import machine_texts
 import pytest
-import vm_texts
-from vm_programs import Judge, Subject, compile_vm, module_text, value_programs
+from machine_programs import (
+    FLATBUFFER,
+    UNCOMPILABLE,
+    compile_vm,
+    find_instruction,
+    make_pair,
+    module_text,
+    value_programs,
+)
 
-from sylvite import vmfb
-from sylvite.vm import BytecodeModule, Context
-from sylvite.vmfb.bytecode import decode_function
-
-UNCOMPILABLE = {
-    "cast.si32.f64": "the vm dialect has no such operation",
-    "cast.ui32.f64": "the vm dialect has no such operation",
-    "cast.f64.si32": "the vm dialect has no such operation",
-    "cast.f64.ui32": "the vm dialect has no such operation",
-}
-"""Operations that iree-compile cannot be made to emit. Tests patch them into compiled bytecode."""
-
-FLATBUFFER = "--iree-vm-emit-polyglot-zip=false"
-
-
-@dataclasses.dataclass
-class Pair:
-    """One compiled module in both machines."""
-
-    path: Path
-    judge: Judge
-    subject: Subject
-    module: BytecodeModule
-
-
-def make_pair(path: Path) -> Pair:
-    module = BytecodeModule.open(path)
-    return Pair(path, Judge(path), Subject(Context([module]), module.name), module)
+from sylvite.vm import BytecodeModule
 
 
 @pytest.fixture(scope="session")
@@ -54,13 +32,21 @@ def value_module(vm_folder):
 
 @pytest.fixture(scope="session")
 def mixed_module(vm_folder):
-    parts = (vm_texts.GLOBALS, vm_texts.CONSTANTS, vm_texts.BUFFERS, vm_texts.LISTS, vm_texts.CONTROL)
+    parts = (
+        machine_texts.GLOBALS,
+        machine_texts.CONSTANTS,
+        machine_texts.BUFFERS,
+        machine_texts.LISTS,
+        machine_texts.CONTROL,
+    )
     return make_pair(compile_vm(module_text("mixed", *parts), vm_folder / "mixed.vmfb"))
 
 
 @pytest.fixture(scope="session")
 def recursive_module(vm_folder):
-    plain = compile_vm(module_text("recursive", vm_texts.RECURSION), vm_folder / "stand_in.vmfb", FLATBUFFER)
+    plain = compile_vm(
+        module_text("recursive", machine_texts.RECURSION), vm_folder / "stand_in.vmfb", FLATBUFFER
+    )
     data = bytearray(plain.read_bytes())
     place, _ = find_instruction(data, 0, "call")
     data[place + 1 : place + 5] = (0).to_bytes(4, "little")
@@ -73,7 +59,7 @@ def recursive_module(vm_folder):
 def cast_modules(vm_folder):
     """Modules for the operations the dialect does not have, by name: (pair, exported function)."""
     plain = compile_vm(
-        module_text("casts", vm_texts.CAST_STAND_INS), vm_folder / "casts.vmfb", FLATBUFFER
+        module_text("casts", machine_texts.CAST_STAND_INS), vm_folder / "casts.vmfb", FLATBUFFER
     ).read_bytes()
     made = {}
     for name, stand_in, function, ordinal, opcode, before, after in (
@@ -91,19 +77,8 @@ def cast_modules(vm_folder):
     return made
 
 
-def find_instruction(data, ordinal: int, name: str):
-    """File offset and decoded form of the first such instruction of a function."""
-    module = vmfb.open_archive(bytes(data)).module
-    start = module.bytecode_file_offset + module.functions[ordinal].bytecode_offset
-    for block in decode_function(module, ordinal).blocks:
-        for instruction in block.instructions:
-            if instruction.op.name == name:
-                return start + instruction.pc, instruction
-    raise AssertionError(f"no {name} in function {ordinal}")
-
-
 @pytest.fixture(scope="session")
 def import_module(vm_folder):
     return BytecodeModule.open(
-        compile_vm(module_text("imports", vm_texts.IMPORTS), vm_folder / "imports.vmfb")
+        compile_vm(module_text("imports", machine_texts.IMPORTS), vm_folder / "imports.vmfb")
     )

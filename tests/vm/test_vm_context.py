@@ -9,9 +9,9 @@ import threading
 import time
 import weakref
 
+import machine_texts
 import pytest
-import vm_texts
-from vm_programs import compile_vm, module_text
+from machine_programs import compile_vm, module_text
 
 from sylvite import vmfb
 from sylvite.engines.base import Limits
@@ -743,4 +743,4 @@ def test_open_refuses_a_file_that_is_no_archive(tmp_path):
 
 
 def test_import_program_text_is_complete():
-    assert vm_texts.IMPORTS.count("vm.export") == 8
+    assert machine_texts.IMPORTS.count("vm.export") == 8

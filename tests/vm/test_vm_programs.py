@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import machine_texts
 import pytest
-import vm_texts
-from conftest import UNCOMPILABLE, find_instruction, make_pair
-from vm_programs import compile_vm, f32_bits, f64_bits, module_text
+from machine_programs import (
+    UNCOMPILABLE,
+    compile_vm,
+    f32_bits,
+    f64_bits,
+    find_instruction,
+    make_pair,
+    module_text,
+)
 
 from sylvite import vmfb
 from sylvite.errors import FormatError, ProgramError
@@ -95,7 +102,7 @@ CASES: dict[str, tuple[int, list[tuple[int, ...]]]] = {
     "cond_fails": (1, [(5,), (10,), (11,)]),
     "calls_mixed": (3, [(5, 2**40, 7), (-1, -1, -(2**31))]),
 }
-"""Function -> how many results, and argument lists; the program texts are in vm_texts."""
+"""Function -> how many results, and argument lists; the program texts are in machine_texts."""
 
 
 @pytest.mark.parametrize("function", CASES)
@@ -135,7 +142,7 @@ def test_factorial_by_recursion_agrees_with_iree(recursive_module):
 
 @pytest.fixture(scope="module")
 def indirect_f32_module(vm_folder):
-    text = module_text("indirect", vm_texts.INDIRECT_F32)
+    text = module_text("indirect", machine_texts.INDIRECT_F32)
     plain = compile_vm(text, vm_folder / "indirect_f32.vmfb", "--iree-vm-emit-polyglot-zip=false")
     data = bytearray(plain.read_bytes())
     place, _ = find_instruction(data, 0, "global.load.indirect.f64")
@@ -230,7 +237,7 @@ def test_failure_code_outside_of_the_status_model_is_unknown(mixed_module):
 
 def test_register_read_as_another_type_is_refused(vm_folder):
     """As compiled, the load is one of f64 into an f32 register."""
-    text = module_text("confused", vm_texts.INDIRECT_F32)
+    text = module_text("confused", machine_texts.INDIRECT_F32)
     path = compile_vm(text, vm_folder / "confused.vmfb")
     with pytest.raises(FormatError, match="reads register 0 as f32, but it holds f64") as caught:
         BytecodeModule.open(path)

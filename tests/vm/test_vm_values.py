@@ -8,8 +8,7 @@ import random
 import struct
 
 import pytest
-from conftest import UNCOMPILABLE
-from vm_programs import VALUES, Outcome, f64_bits, value_programs
+from machine_programs import UNCOMPILABLE, VALUES, Outcome, f64_bits, value_programs
 
 from sylvite.errors import ProgramError, StatusCode
 

@@ -14,8 +14,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from sylvite import vmfb
 from sylvite.errors import ProgramError, StatusCode
-from sylvite.vm import Context
+from sylvite.vm import BytecodeModule, Context
+from sylvite.vmfb.bytecode import decode_function
 from sylvite.vmfb.isa import BY_NAME, OpInfo, ValueType
 
 INTEGER_OF = {"i32": "i32", "i64": "i64", "f32": "i32", "f64": "i64"}
@@ -178,3 +180,40 @@ class Subject:
         if result is None:
             return Outcome()
         return Outcome(result if isinstance(result, tuple) else (result,))
+
+
+UNCOMPILABLE = {
+    "cast.si32.f64": "the vm dialect has no such operation",
+    "cast.ui32.f64": "the vm dialect has no such operation",
+    "cast.f64.si32": "the vm dialect has no such operation",
+    "cast.f64.ui32": "the vm dialect has no such operation",
+}
+"""Operations that iree-compile cannot be made to emit. Tests patch them into compiled bytecode."""
+
+FLATBUFFER = "--iree-vm-emit-polyglot-zip=false"
+
+
+@dataclasses.dataclass
+class Pair:
+    """One compiled module in both machines."""
+
+    path: Path
+    judge: Judge
+    subject: Subject
+    module: BytecodeModule
+
+
+def make_pair(path: Path) -> Pair:
+    module = BytecodeModule.open(path)
+    return Pair(path, Judge(path), Subject(Context([module]), module.name), module)
+
+
+def find_instruction(data, ordinal: int, name: str):
+    """File offset and decoded form of the first such instruction of a function."""
+    module = vmfb.open_archive(bytes(data)).module
+    start = module.bytecode_file_offset + module.functions[ordinal].bytecode_offset
+    for block in decode_function(module, ordinal).blocks:
+        for instruction in block.instructions:
+            if instruction.op.name == name:
+                return start + instruction.pc, instruction
+    raise AssertionError(f"no {name} in function {ordinal}")
