@@ -137,12 +137,18 @@ def test_queue_failure_of_a_wait_goes_on_to_the_signal_and_skips_the_work(device
 
 
 def settle(device):
-    """Wait for everything submitted before."""
+    """Wait for everything submitted before, and report what failed of it."""
     empty = device.create_command_buffer()
     empty.finalize()
     fence = device.create_fence()
     device.queue_execute(command_buffer=empty, signal=fence)
     fence.wait(PATIENCE_NS)
+    device.queue_flush()
+
+
+def execute_and_settle(device, **arguments):
+    device.queue_execute(**arguments)
+    settle(device)
 
 
 def test_queue_failure_without_a_fence_is_raised_where_it_can_be(device):
@@ -152,16 +158,13 @@ def test_queue_failure_without_a_fence_is_raised_where_it_can_be(device):
     command_buffer.finalize()
     bad = [BufferRef(buffer, 0, 0, 3)]
     with pytest.raises(InvalidArgumentError, match="fill target"):
-        device.queue_execute(command_buffer=command_buffer, binding_table=bad)
-        settle(device)
-        device.queue_flush()
+        execute_and_settle(device, command_buffer=command_buffer, binding_table=bad)
     wait = device.create_fence()
     device.queue_execute(wait=wait, command_buffer=command_buffer, binding_table=bad)
     device.queue_flush()
     wait.signal()
-    settle(device)
     with pytest.raises(InvalidArgumentError, match="fill target"):
-        device.queue_flush()
+        settle(device)
     device.queue_flush()
 
 
