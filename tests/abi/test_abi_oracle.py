@@ -85,7 +85,7 @@ def test_cache_answers_until_a_header_changes(snippet, tmp_path):
     first = abi.check(outer, targets="linux", cache=cache)
     again = abi.check(outer, targets="linux", cache=cache)
     assert [e.name for e in again.entities] == [e.name for e in first.entities] == ["f"]
-    assert len(list((tmp_path / "cache").iterdir())) == 2
+    assert len(list((tmp_path / "cache").iterdir())) == 1
     (tmp_path / "inner.h").write_text("void f(void);\nvoid g(long double x);\n")
     changed = abi.check(outer, targets="linux", cache=cache)
     assert {e.name for e in changed.entities} == {"f", "g"}

@@ -25,12 +25,10 @@ def _digest(file: str) -> str | None:
 
 
 class ExaminationCache:
-    """Examinations by key in one folder. Unreadable entries count as absent. ``dependencies`` are the
-    files that the entry read or written last was made from."""
+    """Examinations by key in one folder. Unreadable entries count as absent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.dependencies: tuple[str, ...] = ()
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json.gz"
@@ -47,12 +45,10 @@ class ExaminationCache:
         fresh = all(_digest(file) == digest for file, digest in dependencies.items())
         if not fresh:
             return None
-        self.dependencies = tuple(dependencies)
         return data
 
     def store(self, key: str, data: dict[str, Any], dependencies: Sequence[str]) -> None:
         """Write an entry; a folder that cannot be written to means no caching, not a failure."""
-        self.dependencies = tuple(dependencies)
         entry = {"dependencies": {file: _digest(file) for file in dependencies}, "data": data}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -54,9 +54,10 @@ def check(
     key = _report_key(query, chosen, against)
     if store is not None and (stored := store.load(key)) is not None:
         return report_from_json(stored)
-    report = judge(examine(query, chosen, base=against, cache=store, jobs=jobs), chosen, against)
+    examination = examine(query, chosen, base=against, jobs=jobs)
+    report = judge(examination, chosen, against)
     if store is not None:
-        store.store(key, report_to_json(report, signatures=True), store.dependencies)
+        store.store(key, report_to_json(report, signatures=True), examination.dependencies)
     return report
 
 

@@ -92,13 +92,15 @@ class TargetView:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Examination:
-    """All targets' answers to one query. ``base`` names the target whose view gave the declarations."""
+    """All targets' answers to one query. ``base`` names the target whose view gave the declarations;
+    ``dependencies`` are the files, system headers aside, that were read."""
 
     declarations: Declarations
     base: str
     targets: tuple[Target, ...]
     views: dict[str, TargetView]
     rejections: tuple[Rejection, ...]
+    dependencies: tuple[str, ...] = ()
 
     def view(self, target: str) -> TargetView:
         """The answer of one target.
@@ -209,8 +211,9 @@ def examine(
                 next(r.message for r in rejections if r.target == first.name), where=query.files[0]
             )
         examination = Examination(
-            declarations=declarations, base=first.name, targets=asked, views=views, rejections=rejections
-        )
+            declarations=declarations, base=first.name, targets=asked, views=views,
+            rejections=rejections, dependencies=tuple(workspace.dependencies),
+        )  # fmt: skip
         if cache is not None:
             cache.store(key, _to_data(examination), workspace.dependencies)
     return examination
