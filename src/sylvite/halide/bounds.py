@@ -24,14 +24,15 @@ _ROUNDS = 8
 def layout_like(proposed: Sequence[Dimension], extents: Sequence[int]) -> list[int]:
     """Strides, in elements, for a buffer of ``extents`` that obey the constraints in a pipeline's proposal.
 
-    Unconstrained strides are proposed dense with dimension 0 innermost; one that differs is a constraint.
+    Unconstrained strides are proposed dense with dimension 0 innermost, as if there were no constraints on
+    others; one that differs is a constraint.
     """
     fixed: dict[int, int] = {}
     dense = 1
     for number, dimension in enumerate(proposed):
         if dimension.stride != dense:
             fixed[number] = dimension.stride
-        dense = dimension.stride * dimension.extent
+        dense *= dimension.extent
     strides = [0] * len(extents)
     reach = 1
     for number, stride in fixed.items():

@@ -196,7 +196,7 @@ def _inferred(hl: ModuleType, pipeline: Any) -> list[Any]:
     for argument in pipeline.infer_arguments():
         parameter = parameters.get(argument.name)
         if parameter is not None and not parameter.is_buffer():
-            _set_default(argument, parameter)
+            _set_default(hl, argument, parameter)
         found.append(argument)
     return found
 
@@ -210,12 +210,16 @@ def _argument(hl: ModuleType, item: Any) -> Any:
     except TypeError as error:
         raise InvalidArgumentError(f"{item!r} is no argument of a pipeline") from error
     if isinstance(item, hl.Param):
-        _set_default(argument, item.parameter())
+        _set_default(hl, argument, item.parameter())
     return argument
 
 
-def _set_default(argument: Any, parameter: Any) -> None:
-    value = parameter.scalar_expr()
+def _set_default(hl: ModuleType, argument: Any, parameter: Any) -> None:
+    try:
+        value = parameter.scalar_expr()
+    except hl.HalideError:
+        # It was never given a value.
+        return
     if value.defined() and not argument.argument_estimates.scalar_def.defined():
         argument.argument_estimates.scalar_def = value
 

@@ -102,7 +102,8 @@ class Profiler:
         instance = as_unsigned(instance)
         if not 0 <= count <= _MOST_STAGES:
             return -1
-        stages = [self._memory.text(pointer) for pointer in self._memory.pointers(names, count)]
+        # Names are kept as 64-bit values on every target.
+        stages = [self._memory.text(int(pointer)) for pointer in self._memory.unpack(f"{count}Q", names)]
         self._memory.write(instance, bytes(layouts.PROFILER_INSTANCE.byte_length))
         self._runs[instance] = _Run(self._memory, self._memory.text(name), stages, instance)
         return 0
