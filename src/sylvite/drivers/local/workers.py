@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -131,7 +132,9 @@ class _Timeline:
     def __init__(self, space: LinkSpace) -> None:
         self._tracer = space.tracer
         self._begin_ns: dict[int, int] = {}
-        self.program: Program | None = None
+        # The engine holds this object by its mark function, in a way that garbage collection cannot see
+        # through, and a program holds the engine's memory.
+        self.program: weakref.ref[Program] | None = None
         self.is_shared = False
 
     def mark(self, worker: int, record: int, units: int) -> None:
@@ -140,7 +143,7 @@ class _Timeline:
         if units < 0:
             self._begin_ns[worker] = now_ns
             return
-        program = self.program
+        program = None if self.program is None else self.program()
         unit = None if program is None else program.unit_at(record & 0xFFFFFFFF)
         if unit is None or (self.is_shared and not units):
             return
@@ -229,7 +232,7 @@ class Workers:
             self._prepare()
         tracer = self._space.tracer
         self._words[Control.TRACE // _WORD] = tracer.enabled
-        self._timeline.program = program
+        self._timeline.program = weakref.ref(program)
         workers = self.count if program.is_parallel else 1
         if workers > 1:
             self._timeline.is_shared = True
