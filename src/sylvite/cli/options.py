@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ class CompileSettings:
     external_parameters: bool | None
     opset: int | None
     img2col: bool | None
+    tuning: Literal["auto", "off"]
     optimization: str | None
     compiler_flag: tuple[str, ...]
     compile_timeout: int | None
@@ -41,6 +42,7 @@ class CompileSettings:
             "external_parameters": self.external_parameters,
             "opset": self.opset,
             "img2col": self.img2col,
+            "tuning": self.tuning,
             "optimization": self.optimization,
             "flags": self.compiler_flag,
             "timeout_s": None if self.compile_timeout is None else self.compile_timeout / 1e9,
@@ -56,6 +58,7 @@ class CompileSettings:
             "external_parameters": None,
             "opset": None,
             "img2col": None,
+            "tuning": "auto",
             "optimization": None,
             "flags": (),
             "timeout_s": None,
@@ -107,6 +110,12 @@ def compile_options(function: Command) -> Command:
             "--img2col/--no-img2col",
             default=None,
             help="Rewrite convolutions to matrix products (default: where it compiles).",
+        ),
+        click.option(
+            "--tuning",
+            type=click.Choice(["auto", "off"]),
+            default="auto",
+            help="Leave matrix products to kernels of the runtime (default: where it compiles).",
         ),
         click.option(
             "-O", "--optimization", type=click.Choice(["O0", "O1", "O2", "O3"]), help="Optimization level."

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import CompileError, InvalidArgumentError, NotFoundError, SylviteError
-from . import frontend, toolchain
+from . import frontend, toolchain, tuning
 from .artifact import Artifact, FunctionSpec
 from .cache import Cache, cache_root, digest_json, read_manifest
 from .diagnostics import explain
@@ -50,6 +50,7 @@ def compile(
     external_parameters: bool | Literal["in-place"] | None = None,
     opset: int | None = None,
     img2col: bool | None = None,
+    tuning: Literal["auto", "off"] = "auto",
     optimization: str | None = None,
     flags: Sequence[str] = (),
     example_inputs: Sequence[Any] | None = None,
@@ -67,7 +68,7 @@ def compile(
         output: where to put the .vmfb, with parameters beside it; ``None``: they stay in the cache.
         cache: whether results of earlier calls may be used, and this one kept.
         progress: called when a phase begins.
-        simplify, external_parameters, opset, img2col, optimization, flags: see `CompileOptions`.
+        simplify, external_parameters, opset, img2col, tuning, optimization, flags: see `CompileOptions`.
         timeout_s: stop after so many seconds.
         isolate: run the ONNX front end in a child process, where native code cannot take this one down.
 
@@ -89,6 +90,7 @@ def compile(
         external_parameters=external_parameters,
         opset=opset,
         img2col=img2col,
+        tuning=tuning,
     )
     resolved = resolve(source, example_inputs=example_inputs)
     if resolved.kind != "onnx" and options.dims:
@@ -149,6 +151,7 @@ class _Job:
     isolate: bool
     begin: float = dataclasses.field(default_factory=time.monotonic)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    _tuning_notes: tuple[str, ...] = ()
     _phase: tuple[Phase, float] | None = None
 
     def run(self) -> Artifact:
@@ -160,6 +163,7 @@ class _Job:
                 "compiler": self.tools.version,
                 "flags": self.options.back_end_flags(),
                 "img2col": self.options.img2col,
+                "tuning": self.options.tuning,
                 "target": self.options.target,
             }
         )
@@ -217,7 +221,7 @@ class _Job:
             if file.name not in keep:
                 file.unlink() if file.is_file() else shutil.rmtree(file)
         return {
-            "notes": imported["notes"],
+            "notes": [*imported["notes"], *self._tuning_notes],
             "functions": [imported["function"]] if imported["function"] else [],
             "seconds": dict(self.seconds),
             "log": log_path.name,
@@ -346,10 +350,43 @@ class _Job:
         keep_f64: bool,
         img2col: bool,
     ) -> None:
-        """Run iree-compile."""
+        """Run iree-compile, with tuning when that is wanted and passes."""
         self._enter(Phase.COMPILE)
-        command = [str(self.tools.compile_path), str(input_path), "-o", _MODULE]
-        command += self.options.back_end_flags(keep_f64=keep_f64, img2col=img2col)
+        self._tuning_notes = ()
+        flags = self.options.back_end_flags(keep_f64=keep_f64, img2col=img2col)
+        if self.options.target == "wasm32" and self.options.tuning == "auto":
+            try:
+                if self._compile_tuned(workspace, input_path, log_path, flags):
+                    return
+            except CompileError as error:
+                reason = str(error).partition("\n")[0]
+                self._tuning_notes = (f"compiled without tuning, as it did not compile with it: {reason}",)
+        self._run_compiler(workspace, input_path, _MODULE, log_path, flags, symbolic)
+
+    def _compile_tuned(
+        self, workspace: Path, input_path: Path, log_path: Path, flags: tuple[str, ...]
+    ) -> bool:
+        """Compile in two halves, see `tuning`; False when the model has no matrix products."""
+        halves = Path("first-half.mlir"), Path("second-half.mlir")
+        first = tuning.first_half_flags(flags)
+        self._run_compiler(workspace, input_path, halves[0].name, log_path, first)
+        result = tuning.retarget(workspace / halves[0], workspace / halves[1], flags=flags)
+        if result.kernels == 0:
+            return False
+        self._run_compiler(workspace, halves[1], _MODULE, log_path, tuning.second_half_flags(flags))
+        return True
+
+    def _run_compiler(
+        self,
+        workspace: Path,
+        input_path: Path,
+        output: str,
+        log_path: Path,
+        flags: Sequence[str],
+        symbolic: Sequence[str] = (),
+    ) -> None:
+        """Run iree-compile once."""
+        command = [str(self.tools.compile_path), str(input_path), "-o", output, *flags]
         linking = workspace / toolchain.LINK_STARTED
         if self.options.target == "wasm32":
             linker = toolchain.write_linker(workspace, self.tools.linker_path)
@@ -367,7 +404,7 @@ class _Job:
             deadline=self.deadline,
             on_poll=follow,
         )
-        if tool.exit_code != 0 or not (workspace / _MODULE).exists():
+        if tool.exit_code != 0 or not (workspace / output).exists():
             message = explain("iree-compile", tool.exit_code, tool.output, symbolic)
             raise CompileError(f"{self.source.name}: {message}", log_path=str(log_path))
 

@@ -90,6 +90,8 @@ class CompileOptions:
         opset: raise an ONNX model to at least this operator set before its import.
         img2col: rewrite convolutions to matrix products of patches: several times faster, at the cost of
             memory for the patches. ``None`` does so for ONNX models, unless they then do not compile.
+        tuning: ``auto`` packs the operands of matrix products and leaves the products to Sylvite's kernels
+            (wasm32 only; a model that then does not compile is compiled without); ``off`` does not.
         optimization: ``O0`` to ``O3``, or ``None`` for the compiler's default.
         flags: further flags for iree-compile.
     """
@@ -101,6 +103,7 @@ class CompileOptions:
     external_parameters: bool | Literal["in-place"] | None = None
     opset: int | None = None
     img2col: bool | None = None
+    tuning: Literal["auto", "off"] = "auto"
     optimization: str | None = None
     flags: tuple[str, ...] = ()
 
@@ -158,6 +161,8 @@ def make_options(
         raise InvalidArgumentError(
             f"target {target} has no feature {', '.join(unknown)}; known: {', '.join(sorted(known.features))}"
         )
+    if rest.get("tuning", "auto") not in ("auto", "off"):
+        raise InvalidArgumentError(f"unknown tuning {rest['tuning']!r}; known: auto, off")
     if optimization not in (None, "O0", "O1", "O2", "O3"):
         raise InvalidArgumentError(f"unknown optimization level {optimization!r}; known: O0, O1, O2, O3")
     return CompileOptions(
