@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from ..errors import InvalidArgumentError
@@ -295,6 +296,12 @@ class Store(Protocol):
         Raises:
             InvalidArgumentError: not positive, or the engine has no deadlines.
         """
+
+    def guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
+        """While the result is entered, all calls of this thread together may take ``timeout_ns``
+        nanoseconds (``None`` for no such limit), beside what `set_deadline` says; and Control-C stops
+        those of the main thread, even in the middle of a guest's loop. Without effect on engines that
+        have no deadlines."""
 
     def interrupt(self) -> None:
         """Stop the call that runs in this store (DeadlineExceededError there); any thread may do it.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DeadlineExceededError
+from ..errors import DeadlineExceededError, InvalidArgumentError
 from ..hal import Fence
 from .signature import Signature
 
@@ -98,11 +100,25 @@ class Function:
         return f"<Function {self.signature}>"
 
 
+def nanoseconds(timeout_s: float | None) -> int | None:
+    """A timeout in nanoseconds; ``None`` for none, which infinity is too.
+
+    Raises:
+        InvalidArgumentError: it is negative, or no number.
+    """
+    if timeout_s is None or timeout_s == math.inf:
+        return None
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, numbers.Real) or not timeout_s >= 0:
+        raise InvalidArgumentError(f"timeout_s must be a number of seconds, got {timeout_s!r}")
+    # More than a year is no limit, and more than some systems can wait for.
+    return int(timeout_s * 1e9) if timeout_s < 3e7 else None
+
+
 def fence_invocation(fence: Fence, convert: Callable[[], Any]) -> Invocation:
     """An invocation whose results are ready when ``fence`` is reached."""
 
     def finish(timeout_s: float | None) -> Any:
-        fence.wait(None if timeout_s is None else int(timeout_s * 1e9))
+        fence.wait(nanoseconds(timeout_s))
         return convert()
 
     def done() -> bool:
@@ -131,7 +147,8 @@ def thread_invocation(call: Callable[[], Any], name: str) -> Invocation:
     threading.Thread(target=work, name=f"sylvite {name}", daemon=True).start()
 
     def finish(timeout_s: float | None) -> Any:
-        if not finished.wait(timeout_s):
+        timeout_ns = nanoseconds(timeout_s)
+        if not finished.wait(None if timeout_ns is None else timeout_ns / 1e9):
             raise DeadlineExceededError(f"{name} has not ended within {timeout_s} s")
         result, error = outcome[0]
         if error is not None:

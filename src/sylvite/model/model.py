@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import ClosedError, InvalidArgumentError, NotFoundError
 from ..hal import Device
-from .function import Function, Invocation, fence_invocation, thread_invocation
+from .function import Function, Invocation, fence_invocation, nanoseconds, thread_invocation
 from .signature import Signature
 from .variants import ProgramSource
 
@@ -146,7 +146,7 @@ class Model:
             program.entry(name),
             values,
             copy=self._copy if copy is None else copy,
-            timeout_ns=None if timeout_s is None else int(timeout_s * 1e9),
+            timeout_ns=nanoseconds(timeout_s),
         )
 
     def _start(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Invocation:
@@ -191,6 +191,11 @@ class Model:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgumentError(
+            "a Model cannot be pickled or copied, as it holds a device; load it again where it is needed"
+        )
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else ", ".join(map(str, self._signatures.values()))

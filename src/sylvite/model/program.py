@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from ..engines.base import Limits
-from ..errors import ClosedError, InvalidArgumentError, NotFoundError
+from ..errors import (
+    ClosedError,
+    InvalidArgumentError,
+    NotFoundError,
+    ProgramError,
+    StatusCode,
+    SylviteError,
+    UnsupportedFeatureError,
+)
 from ..hal import Device, Fence
 from ..vm.context import Context, FunctionHandle
 from ..vm.module import BytecodeModule
@@ -22,6 +31,7 @@ from .signature import Signature, function_signature
 __all__ = ["Entry", "Program"]
 
 ASYNC_SUFFIX = "$async"
+_WANTED_TARGET = re.compile(r'#hal\.executable\.target<"([^"]+)", "([^"]+)"')
 
 
 class Entry:
@@ -61,6 +71,7 @@ class Program:
         limits: Limits | None = None,
     ) -> None:
         self.device = device
+        self._limits = limits or Limits()
         self._providers = tuple(providers)
         self._lock = threading.Lock()
         self._closed = False
@@ -70,8 +81,10 @@ class Program:
         try:
             self._context = Context([*native, self._module], limits=limits, tracer=device.tracer)
             self.entries: Mapping[str, Entry] = MappingProxyType(self._find_entries())
-        except BaseException:
+        except BaseException as error:
             self._release()
+            if isinstance(error, ProgramError):
+                raise _explain_target(error, device, self.name) from error
             raise
 
     def _find_entries(self) -> dict[str, Entry]:
@@ -112,11 +125,12 @@ class Program:
     def call(self, entry: Entry, values: Sequence[Any], *, copy: bool, timeout_ns: int | None = None) -> Any:
         """Call a function and wait; inputs in order, results as `convert_results` makes them."""
         arguments = self.convert_inputs(entry, values)
-        if entry.synchronous is None:
-            results, fence = self.submit(entry, arguments)
-            fence.wait(timeout_ns)
-        else:
-            results = self._context.invoke(entry.synchronous, *arguments, timeout_ns=timeout_ns)
+        with self.device.guard(_shorter(timeout_ns, self._limits.deadline_ns)):
+            if entry.synchronous is None:
+                results, fence = self.submit(entry, arguments)
+                fence.wait(timeout_ns)
+            else:
+                results = self._context.invoke(entry.synchronous, *arguments, timeout_ns=timeout_ns)
         return self.convert_results(entry, results, copy=copy)
 
     def submit(self, entry: Entry, arguments: Sequence[Any], wait: Fence | None = None) -> tuple[Any, Fence]:
@@ -166,3 +180,22 @@ class Program:
         self._module.close()
         for provider in self._providers:
             provider.close()
+
+
+def _shorter(first: int | None, second: int | None) -> int | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
+
+
+def _explain_target(error: ProgramError, device: Device, name: str) -> SylviteError:
+    """What to say instead when an initializer found no device for the module's code."""
+    wanted = dict.fromkeys(_WANTED_TARGET.findall(str(error)))
+    if error.status is not StatusCode.INCOMPATIBLE or not wanted:
+        return error
+    formats = ", ".join(f"{code_format} ({backend})" for backend, code_format in wanted)
+    return UnsupportedFeatureError(
+        f"the module is compiled for {formats}, which device {device.identifier} does not run; compile the "
+        "model for wasm32: `sylvite compile MODEL -o MODEL.vmfb`, or pass the model itself to sylvite.load",
+        where=f"module {name}",
+    )

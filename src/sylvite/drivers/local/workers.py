@@ -243,13 +243,15 @@ class Workers:
             self._timeline.is_shared = False
         try:
             failure = self._calls["run"](program.address, *self._arguments, workers)
-        except SylviteError as error:
+        except BaseException as error:
             record = self._own_block[WorkerBlock.PROGRESS // _WORD]
             if workers > 1:
                 self._stop_helpers()
                 unit = program.unit_at(record)
                 if self._crew.failures and (unit is None or unit.category == "barrier"):
                     record = self._crew.failures[0][1]
+            if not isinstance(error, SylviteError):
+                raise  # Control-C
             raise self._named(error, program, record) from error
         if failure or self._crew.failures:
             self._raise(program, failure)
@@ -333,3 +335,6 @@ class Workers:
         for thread in self._threads:
             thread.join()
         self._threads.clear()
+        # These views hold the store open, and cycles of references may keep this object for long.
+        self._words.release()
+        self._own_block.release()

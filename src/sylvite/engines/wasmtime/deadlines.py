@@ -13,7 +13,10 @@ import time
 import weakref
 from collections.abc import Callable
 
-__all__ = ["CallState", "Watchdog"]
+__all__ = ["ATTENTION_NS", "CallState", "Watchdog"]
+
+ATTENTION_NS = 100_000_000
+"""How often guarded calls of the main thread look for signals."""
 
 
 class CallState:
@@ -21,6 +24,8 @@ class CallState:
 
     __slots__ = (
         "__weakref__",
+        "attended",
+        "caps",
         "closed",
         "deadline_ns",
         "depth",
@@ -41,12 +46,24 @@ class CallState:
         self.thread = 0
         # An exception that a host function raised, on its way through the guest's frames.
         self.pending: BaseException | None = None
+        # By thread: the monotonic time at which all of its calls expire, and how long that was.
+        self.caps: dict[int, tuple[int, int]] = {}
+        # Whether the main thread's calls look for signals now and then.
+        self.attended = False
 
     @property
     def must_stop(self) -> bool:
-        """Whether the running call was interrupted or is past its deadline."""
+        """Whether the running call was interrupted or is past its deadline; asked by its thread."""
         expires_ns = self.expires_ns
-        return self.interrupted or (expires_ns is not None and time.monotonic_ns() >= expires_ns)
+        if self.interrupted or (expires_ns is not None and time.monotonic_ns() >= expires_ns):
+            return True
+        return self.caps_exceeded is not None
+
+    @property
+    def caps_exceeded(self) -> int | None:
+        """How long this thread's calls were allowed to take, if they took longer; in nanoseconds."""
+        cap = self.caps.get(threading.get_ident())
+        return cap[1] if cap is not None and time.monotonic_ns() >= cap[0] else None
 
 
 class Watchdog:
@@ -117,11 +134,14 @@ class Watchdog:
     def _look(self) -> int | None:
         """Stop what is due; return when to look again."""
         now_ns = time.monotonic_ns()
-        pending = [state.expires_ns for state in self._states]
-        due = [expires_ns for expires_ns in pending if expires_ns is not None]
-        if any(expires_ns <= now_ns for expires_ns in due):
+        states = list(self._states)
+        due = [state.expires_ns for state in states if state.expires_ns is not None]
+        due += [expires_ns for state in states for expires_ns, _ in tuple(state.caps.values())]
+        is_attended = any(state.attended for state in states)
+        if is_attended or any(expires_ns <= now_ns for expires_ns in due):
             self._raise_epoch()
         later = [expires_ns for expires_ns in due if expires_ns > now_ns]
-        # A call that is due but sits in a host function is asked again when it returns to the guest,
-        # because its store's deadline has been reached and stays so until the callback has run.
+        if is_attended or len(later) < len(due):
+            # Calls that are due but sit in a host function, or begin only now, are stopped soon, too.
+            later.append(now_ns + ATTENTION_NS)
         return min(later) if later else None
