@@ -164,9 +164,11 @@ def print_report(
     if table.row_count:
         console.print(table)
     for rejection in report.rejections:
-        console.print(Text(f"{rejection.target} refuses the headers: {rejection.message}", style="red"))
+        console.print(
+            Text(f"{rejection.target} refuses the headers: {rejection.message}", style="red"), soft_wrap=True
+        )
     for note in notes:
-        console.print(Text(note, style="yellow"))
+        console.print(Text(note, style="yellow"), soft_wrap=True)
     compared = f"against {report.base}" if report.base else "all pairs"
     counts = (
         ", ".join(f"{count} {name}" for name, count in report.counts().items() if count) or "nothing found"
