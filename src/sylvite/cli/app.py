@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "compile": "Compile a model to a .vmfb.",
     "demo": "Classify handwritten digits and compare sentences.",
     "devices": "List devices and engines, and what they can do.",
+    "halide": "Build, run, inspect and time Halide pipelines.",
     "inspect": "Show what is in a module, a .wasm or a parameter file.",
     "run": "Run a function of a model and print its results.",
 }

@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from ..errors import InvalidArgumentError
+from ..halide.cli import bench_pipeline, holds_pipeline
 from ..model import Argument, Function, ValueKind
 from .console import format_bytes, print_json, print_table
 from .options import compile_options, load_options, open_model
@@ -19,6 +20,7 @@ from .run import _parsed
 __all__ = ["command"]
 
 _SEED = 0
+_PIPELINE_SHAPE = (1536, 2560)
 
 
 @click.command("bench")
@@ -42,6 +44,9 @@ def command(
     **settings: Any,
 ) -> None:
     """Time a function of MODEL: median and spread over several calls, after a warm-up."""
+    if holds_pipeline(model_path):
+        _bench_pipeline(model_path, inputs, runs, as_json)
+        return
     given = _parsed(inputs)
     begin = time.perf_counter()
     with open_model(model_path, settings) as model:
@@ -70,6 +75,17 @@ def command(
         print_json({**report, "times_s": times})
     else:
         _print(report)
+
+
+def _bench_pipeline(path: str, inputs: Sequence[str], runs: int, as_json: bool) -> None:
+    """Time a Halide pipeline; inputs are NAME=VALUE."""
+    report = bench_pipeline(path, inputs, _PIPELINE_SHAPE, runs)
+    if as_json:
+        print_json(report)
+        return
+    times = [f"{report[key] * 1e3:.3f} ms" for key in ("median_s", "minimum_s", "maximum_s")]
+    rows = [(report["pipeline"], str(report["shape"]), *times, str(runs))]
+    print_table(path, ("pipeline", "shape", "median", "min", "max", "runs"), rows)
 
 
 def _measure(function: Function, arguments: Sequence[Any], runs: int) -> list[float]:

@@ -9,6 +9,7 @@ import click
 
 from .. import vmfb
 from ..errors import FormatError, NotFoundError
+from ..halide.cli import describe_pipelines, holds_pipeline
 from ..model.signature import function_signature
 from ..model.source import is_module
 from ..vm.parameters import ParameterEntry, open_parameters
@@ -54,12 +55,17 @@ def _module_path(path: Path, settings: dict[str, Any]) -> Path:
 def _inspect_wasm(path: Path, disassemble: bool, as_json: bool) -> None:
     data = path.read_bytes()
     report = describe_wasm(data, where=path.name)
+    pipelines = describe_pipelines(path) if holds_pipeline(path) and not disassemble else []
+    if pipelines:
+        report["pipelines"] = pipelines
     if disassemble:
         click.echo(disassemble_wasm(data, where=path.name), nl=False)
     elif as_json:
         print_json(report)
     else:
         print_wasm(path.name, report)
+        for pipeline in pipelines:
+            click.echo(f"pipeline {pipeline['signature']}\n  target {pipeline['target']}")
 
 
 def _inspect_parameters(path: Path, as_json: bool) -> None:
