@@ -1,0 +1,145 @@
+"""``python -m benchmarks.bench_kernels``: the packed matrix kernels against the engine's own peak.
+
+The peak is a loop of independent fused multiply-adds (or multiplications and additions) with nothing
+else, run beside the kernels in the same rounds. Times are of the thread's own CPU, best of many rounds,
+so that a busy machine disturbs little; the clock may still differ between rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from sylvite import engines, kernels
+from sylvite.linker import LinkSpace
+from sylvite.wasm import ModuleBuilder, ValueType
+
+from .harness import machine
+
+SHAPES = [
+    ("f32 512x512x512", 512, 512, 512),
+    ("f32 128x1536x384 (MiniLM up)", 128, 1536, 384),
+    ("f32 128x384x1536 (MiniLM down)", 128, 384, 1536),
+    ("f32 128x128x32 (attention head)", 128, 128, 32),
+    ("f32 3136x64x576 (3x3 convolution)", 3136, 64, 576),
+]
+ACCUMULATORS = 12
+PEAK_ROUNDS = 32
+
+
+def peak_module(*, relaxed: bool) -> bytes:
+    """``peak(n)``: n times `PEAK_ROUNDS` rounds of independent vector operations."""
+    module = ModuleBuilder("peak")
+    function = module.function("peak", [ValueType.I32], [ValueType.I32], export=True)
+    sums = [function.local(ValueType.V128) for _ in range(ACCUMULATORS)]
+    factor = function.local(ValueType.V128)
+    function.f32(0.5).emit("f32x4.splat").set(factor)
+    with function.loop() as again:
+        for total in sums * PEAK_ROUNDS:
+            if relaxed:
+                function.get(factor).get(factor).get(total).emit("f32x4.relaxed_madd").set(total)
+            else:
+                function.get(factor).get(total).emit("f32x4.mul").get(factor).emit("f32x4.add").set(total)
+        function.get(0).i32(-1).emit("i32.add").tee(0).br_if(again)
+    function.get(sums[0])
+    for total in sums[1:]:
+        function.get(total).emit("v128.xor")
+    function.emit("i32x4.extract_lane", 0)
+    return module.build()
+
+
+class Product:
+    """One product in a link space: packing of the left operand, and the multiplication."""
+
+    def __init__(self, space: LinkSpace, m: int, n: int, k: int) -> None:
+        rng = np.random.default_rng(7)
+        self.space, self.m, self.n, self.k = space, m, n, k
+        self.left = rng.standard_normal((m, k)).astype(np.float32)
+        self.right = rng.standard_normal((k, n)).astype(np.float32)
+        self.addresses = {
+            "left": space.reserve(4 * m * k),
+            "packed": space.reserve(4 * m * k),
+            "right": space.reserve(4 * n * k),
+            "out": space.reserve(4 * m * n),
+        }
+        space.write(self.addresses["left"], self.left.tobytes())
+        panels = np.ascontiguousarray(self.right.reshape(k, n // 4, 4).transpose(1, 0, 2))
+        space.write(self.addresses["right"], panels.tobytes())
+
+    def run(self, functions: dict[str, Callable[..., int]]) -> None:
+        m, n, k, at = self.m, self.n, self.k, self.addresses
+        functions["iree_uk_pack"](
+            *(at["left"], 0, k, 1, at["packed"], 0, 8 * k, 8, m, k, m // 8, k, 8, 1, 0, 1, 0)
+        )
+        functions["iree_uk_mmt4d"](
+            *(at["packed"], 0, 8 * k, at["right"], 0, 4 * k, at["out"], 0, 8 * n),
+            *(m // 8, n // 4, k, 8, 4, 1, 1, 0),
+        )
+
+    def check(self) -> None:
+        data = np.frombuffer(self.space.read(self.addresses["out"], 4 * self.m * self.n), np.float32)
+        tiles = data.reshape(self.m // 8, self.n // 4, 8, 4).transpose(0, 2, 1, 3)
+        np.testing.assert_allclose(
+            tiles.reshape(self.m, self.n), self.left @ self.right, rtol=1e-3, atol=1e-3
+        )
+
+
+def best_gflops(jobs: dict[str, tuple[Callable[[], None], float]], rounds: int) -> dict[str, float]:
+    """Best GFLOP/s of every job, round by round."""
+    best = dict.fromkeys(jobs, 0.0)
+    for _ in range(rounds):
+        for name, (job, operations) in jobs.items():
+            begin = time.thread_time()
+            job()
+            best[name] = max(best[name], operations / (time.thread_time() - begin) / 1e9)
+    return best
+
+
+def jobs_of(space: LinkSpace, products: dict[str, Product], *, relaxed: bool) -> dict:
+    engine, label = space.engine, "relaxed" if relaxed else "mul+add"
+    peak = space.store.instantiate(engine.compile(peak_module(relaxed=relaxed), name="peak"), {})
+    compiled = engine.compile(kernels.assemble(relaxed=relaxed), name="kernels")
+    exports = space.store.instantiate(compiled, space.platform).exports
+    functions = {name: function.prepare() for name, function in exports.items()}
+    count = 3000
+    jobs = {
+        f"{label}: peak": (
+            lambda: peak.exports["peak"](count),
+            float(count * PEAK_ROUNDS * ACCUMULATORS * 8),
+        )
+    }
+    for name, product in products.items():
+        product.run(functions)
+        product.check()
+        jobs[f"{label}: {name}"] = (
+            lambda product=product: product.run(functions),
+            2.0 * product.m * product.n * product.k,
+        )
+    return jobs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_kernels", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    with LinkSpace(engines.create("wasmtime")) as space:
+        products = {name: Product(space, *shape) for name, *shape in SHAPES}
+        results = {}
+        for relaxed in (True, False):
+            results[relaxed] = best_gflops(jobs_of(space, products, relaxed=relaxed), options.rounds)
+    table = Table("kernel, packing the left operand included", "GFLOP/s", "of the peak beside it")
+    for rates in results.values():
+        peak = next(iter(rates.values()))
+        for name, rate in rates.items():
+            table.add_row(name, f"{rate:.1f}", f"{rate / peak:.0%}")
+    Console().print(table)
+    Console().print(machine())
+
+
+if __name__ == "__main__":
+    main()
