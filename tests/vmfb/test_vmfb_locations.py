@@ -93,7 +93,8 @@ def test_format_of_locations():
 
 
 def test_function_names():
-    assert DATABASE.function_names(5) == {0: "f"}
+    assert DATABASE.function_names(len(DATABASE.functions)) == {0: "f"}
+    assert DATABASE.function_names(len(DATABASE.functions) + 1) == {}, "it does not describe them all"
     assert DATABASE.function_name(0) == "f"
     assert DATABASE.function_name(1) is None
     assert DATABASE.function_name(7) is None

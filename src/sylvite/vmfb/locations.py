@@ -80,8 +80,13 @@ class DebugDatabase:
     functions: tuple[FunctionSourceMap, ...]
 
     def function_names(self, count: int) -> dict[int, str]:
-        """Names of the first ``count`` functions by ordinal."""
-        return {i: source.name for i, source in enumerate(self.functions[:count]) if source.name}
+        """Names of ``count`` functions by ordinal; none when the database does not describe all of them.
+
+        Compilers up to 3.13 leave one entry, the last function's, in the first place.
+        """
+        if len(self.functions) != count:
+            return {}
+        return {i: source.name for i, source in enumerate(self.functions) if source.name}
 
     def function_name(self, ordinal: int) -> str | None:
         """The name function ``ordinal`` had in the program, or None."""
