@@ -1,4 +1,4 @@
-"""Pipelines of the example: a resize with normalisation, a sharpener and a blur, written in Halide's Python."""
+"""Pipelines of the example, written in Halide's Python: a resize with normalisation, and a sharpener."""
 
 from __future__ import annotations
 

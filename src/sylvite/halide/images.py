@@ -107,14 +107,17 @@ def as_input(array: Array, argument: Argument) -> Array:
     elif array.ndim == 3 and argument.dimensions == 3 and array.shape[2] == 4:
         array = array[:, :, :3]
     wanted = argument.type.dtype
+    converted: Array
     if array.dtype == wanted:
         return array
     if argument.type.code in (TypeCode.FLOAT, TypeCode.BFLOAT):
         scale = np.iinfo(array.dtype).max if array.dtype.kind == "u" else 1
-        converted: Array = (array.astype(np.float32) / np.float32(scale)).astype(wanted)
+        converted = (array.astype(np.float32) / np.float32(scale)).astype(wanted)
         return converted
     if array.dtype == np.uint8 and wanted == np.uint16:
-        return np.multiply(array, np.uint16(257), dtype=np.uint16)
+        converted = array.astype(np.uint16)
+        converted *= np.uint16(257)
+        return converted
     if np.can_cast(array.dtype, wanted):
         return array.astype(wanted)
     raise InvalidArgumentError(f"{argument.name} wants {wanted}, the file holds {array.dtype}")

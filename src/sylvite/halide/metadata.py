@@ -137,6 +137,8 @@ def read_metadata(memory: GuestMemory, address: int) -> Signature:
         count = head["num_arguments"]
         if not 0 <= count <= _MOST_ARGUMENTS:
             raise FormatError(f"{count} arguments", where=where)
+        if count and not head["arguments"]:
+            raise FormatError(f"{count} arguments at the null pointer", where=where)
         size = layouts.FILTER_ARGUMENT.byte_length
         return Signature(
             name=memory.text(head["name"]),

@@ -79,7 +79,8 @@ class Slab:
         )
         for number, dim in enumerate(dims):
             values = (dim.min, dim.extent, dim.stride)
-            if any(value not in _INT32 for value in values):
+            # Pipelines compute with coordinates in 32 bits and do not look for overflow.
+            if any(value not in _INT32 for value in (*values, dim.min + dim.extent)):
                 raise InvalidArgumentError(
                     f"{argument.name}: minimum, extent and stride of dimension {number} are {values}, which "
                     "do not fit 32 bits"
