@@ -148,11 +148,16 @@ def tensor_array(tensor: Any, data_directory: Path) -> Any:
     """The content of a TensorProto as a numpy array; external data is mapped, not read.
 
     Raises:
-        FormatError: external data that is not there, or a path that leaves the model's directory.
+        FormatError: content that does not fit its shape, external data that is not there, or a path that
+            leaves the model's directory.
     """
     onnx = require_onnx()
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return onnx.numpy_helper.to_array(tensor)
+        try:
+            return onnx.numpy_helper.to_array(tensor)
+        except (TypeError, ValueError) as error:
+            message = f"the content of initializer {tensor.name!r:.100} is not what its shape and type say"
+            raise FormatError(f"{message}: {error}", where="the graph") from error
     entries = {entry.key: entry.value for entry in tensor.external_data}
     path = resolve_parameter_path(data_directory, entries.get("location", ""))
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -259,17 +264,21 @@ def _argument(value: Any, role: str) -> ArgumentSpec:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         what = (kind or "untyped value").removesuffix("_type")
-        raise UnsupportedFeatureError(f"graph {role} {value.name!r} is a {what}; only tensors can be passed")
+        raise UnsupportedFeatureError(
+            f"graph {role} {value.name!r} is a {what}; only tensors can be passed", where="the graph"
+        )
     tensor = value.type.tensor_type
     try:
         dtype = _DTYPE_NAMES[onnx.TensorProto.DataType.Name(tensor.elem_type)]
     except (ValueError, KeyError) as error:
         raise UnsupportedFeatureError(
-            f"graph {role} {value.name!r} has element type {tensor.elem_type}, which is not known"
+            f"graph {role} {value.name!r} has element type {tensor.elem_type}, which is not known",
+            where="the graph",
         ) from error
     if dtype == "string":
         raise UnsupportedFeatureError(
-            f"graph {role} {value.name!r} is a tensor of strings; only numbers can be passed"
+            f"graph {role} {value.name!r} is a tensor of strings; only numbers can be passed",
+            where="the graph",
         )
     return ArgumentSpec(name=value.name, dtype=dtype, shape=_shape(value))
 

@@ -6,7 +6,7 @@ import math
 import numbers
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import DeadlineExceededError, InvalidArgumentError
 from ..hal import Fence
@@ -95,6 +95,9 @@ class Function:
             InvalidArgumentError, ClosedError: as for `run`.
         """
         return self._model._start(self.name, args, kwargs)
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgumentError("a Function cannot be pickled or copied, as it belongs to a model")
 
     def __repr__(self) -> str:
         return f"<Function {self.signature}>"

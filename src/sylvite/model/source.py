@@ -52,7 +52,10 @@ class ModuleSource:
     def from_path(cls, path: Path) -> ModuleSource:
         """A .vmfb; a parameter file of the same stem beside it, as ``compile`` leaves it, belongs to it."""
         beside = path.with_suffix(".irpa")
-        parameters = (("model", beside),) if beside.is_file() else ()
+        try:
+            parameters = (("model", beside),) if beside.is_file() else ()
+        except OSError:
+            parameters = ()  # `open` says what is wrong with the path
         return cls(path=path, data=None, parameters=parameters)
 
     def open(self) -> Archive:
