@@ -247,9 +247,8 @@ class Workers:
             record = self._own_block[WorkerBlock.PROGRESS // _WORD]
             if workers > 1:
                 self._stop_helpers()
-                unit = program.unit_at(record)
-                if self._crew.failures and (unit is None or unit.category == "barrier"):
-                    record = self._crew.failures[0][1]
+                # Worker 0 may only have waited for another one. Helpers that wait are stopped too.
+                record = self._busy_record(program, [record, *[at for _, at in self._crew.failures]])
             if not isinstance(error, SylviteError):
                 raise  # Control-C
             raise self._named(error, program, record) from error
@@ -275,6 +274,15 @@ class Workers:
             )
         error, record = self._crew.failures[0]
         raise self._named(error, program, record) from error
+
+    @staticmethod
+    def _busy_record(program: Program, records: Sequence[int]) -> int:
+        """The first record that is no barrier."""
+        for record in records:
+            unit = program.unit_at(record)
+            if unit is not None and unit.category != "barrier":
+                return record
+        return records[0]
 
     @staticmethod
     def _named(error: SylviteError, program: Program, record: int) -> SylviteError:
