@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "devices": "List devices and engines, and what they can do.",
     "halide": "Build, run, inspect and time Halide pipelines.",
     "inspect": "Show what is in a module, a .wasm or a parameter file.",
+    "profile": "Record where the time of a model goes: a timeline and a table.",
     "run": "Run a function of a model and print its results.",
 }
 _TRACEBACK_OPTION = "--traceback"

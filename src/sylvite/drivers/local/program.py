@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import InvalidArgumentError
 from ...hal import (
+    WHOLE_BUFFER,
     Binding,
     BufferRef,
     Command,
@@ -46,11 +47,13 @@ _PATTERN_BYTES: Final = 8
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a record is, for messages and timelines. ``workgroups`` is ``None`` where the run reads it."""
+    """What a record is, for messages and timelines. ``workgroups`` is ``None`` where the run reads it;
+    ``byte_length`` is that of all its buffers, ``None`` where a length comes with the binding table."""
 
     name: str
     category: str
     workgroups: int | None = None
+    byte_length: int | None = None
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -86,7 +89,9 @@ class ProgramBuilder:
             self._add_dispatch(command, layout)
         elif isinstance(command, DispatchIndirect) and layout is not None:
             words = {**self._entry(command), Record.COUNT_X: 0}
-            unit = Unit(name=_export_name(command), category="dispatch")
+            unit = Unit(
+                name=_export_name(command), category="dispatch", byte_length=_bytes_of(command.bindings)
+            )
             self._append(Op.INDIRECT, unit, words, command, layout)
         elif isinstance(command, FillBuffer):
             pattern = command.pattern * (_PATTERN_BYTES // len(command.pattern))
@@ -134,7 +139,12 @@ class ProgramBuilder:
         if not total:
             return
         words = {**self._entry(command), Record.COUNT_X: x, Record.COUNT_Y: y, Record.COUNT_Z: z}
-        unit = Unit(name=_export_name(command), category="dispatch", workgroups=total)
+        unit = Unit(
+            name=_export_name(command),
+            category="dispatch",
+            workgroups=total,
+            byte_length=_bytes_of(command.bindings),
+        )
         if 1 < total <= MAX_SHARED_UNITS:
             self._append(Op.DISPATCH, unit, words, command, layout, total)
         else:
@@ -203,6 +213,11 @@ class ProgramBuilder:
             if isinstance(command, UpdateBuffer):
                 slab.words[at + Record.SOURCE // WORD_BYTES] += data_address
             program.add_transfer(at, command)
+
+
+def _bytes_of(bindings: Sequence[BufferRef]) -> int | None:
+    lengths = [ref.length for ref in bindings]
+    return None if WHOLE_BUFFER in lengths else sum(lengths)
 
 
 def _export_name(command: Dispatch | DispatchIndirect) -> str:

@@ -150,6 +150,8 @@ class _Timeline:
         attributes: dict[str, object] = {}
         if unit.category == "dispatch":
             attributes["workgroups"] = unit.workgroups
+            if unit.byte_length is not None:
+                attributes["bytes"] = unit.byte_length
             if self.is_shared and unit.workgroups is not None:
                 attributes["done_here"] = min(units, unit.workgroups) if unit.workgroups > 1 else 1
         span = Span(
