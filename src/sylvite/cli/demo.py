@@ -15,7 +15,7 @@ __all__ = ["command"]
 @click.option("--device", default="local-sync", show_default=True, help="Device to run on.")
 @click.argument("steps", nargs=-1)
 def command(device: str, steps: tuple[str, ...]) -> None:
-    """Classify handwritten digits and compare sentences; STEPS choose some of: mnist, bert."""
+    """Classify digits, compare sentences, sharpen a photograph; STEPS choose some of: mnist, bert, halide."""
     demo = importlib.import_module("sylvite.demo")
     unknown = [step for step in steps if step not in demo.STEPS]
     if unknown:

@@ -21,6 +21,7 @@ __all__ = ["as_input", "as_picture", "draw", "read_array", "to_html", "write_arr
 
 Array = npt.NDArray[Any]
 
+_SHADES = " ░▒▓█"
 _LUMA = (0.299, 0.587, 0.114)
 
 
@@ -123,12 +124,13 @@ def as_input(array: Array, argument: Argument) -> Array:
     raise InvalidArgumentError(f"{argument.name} wants {wanted}, the file holds {array.dtype}")
 
 
-def draw(array: Array, width: int = 64) -> str:
-    """A picture as ANSI text, two rows of pixels per line.
+def draw(array: Array, width: int = 64, *, colour: bool = True) -> str:
+    """A picture as text, two rows of pixels per line.
 
     Args:
         array: a picture; see `as_picture`.
         width: most columns.
+        colour: with ANSI colours; else in four shades of grey.
     """
     picture = as_picture(array)
     if picture.ndim == 2:
@@ -139,6 +141,9 @@ def draw(array: Array, width: int = 64) -> str:
         return ""
     cells = picture[: height * step, : columns * step, :3].reshape(height, step, columns, step, 3)
     pixels = cells.mean((1, 3)).astype(int)
+    if not colour:
+        grey = ((pixels[::2] + pixels[1::2]) // 2).mean(2).astype(int)
+        return "\n".join("".join(_SHADES[value * 4 // 255] for value in row) for row in grey.tolist())
     lines = []
     for top, bottom in zip(pixels[::2], pixels[1::2], strict=True):
         line = "".join(
