@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
@@ -121,6 +122,7 @@ class LocalTaskDevice(LocalDevice):
         pin: Sequence[int] | None = None,
     ) -> None:
         self._run_lock = threading.RLock()
+        self._guarded = threading.local()
         super().__init__(
             space,
             identifier=identifier,
@@ -144,6 +146,7 @@ class LocalTaskDevice(LocalDevice):
     def _execute(self, command_buffer: CommandBuffer, bindings: Sequence[Binding | None]) -> Pending:
         if not isinstance(command_buffer, LocalCommandBuffer):
             raise InvalidArgumentError("the command buffer belongs to another device")
+        expires_ns: int | None = getattr(self._guarded, "expires_ns", None)
 
         def task() -> None:
             if self._discarded:
@@ -151,9 +154,27 @@ class LocalTaskDevice(LocalDevice):
             with self._run_lock:
                 # Once more: it may have been closed while it waited for its turn.
                 command_buffer.check_open()
-                self._run(command_buffer, bindings)
+                left_ns = None if expires_ns is None else max(expires_ns - time.monotonic_ns(), 0)
+                with self.space.store.guard(left_ns):
+                    self._run(command_buffer, bindings)
 
         return self._lane.put(task)
+
+    @contextmanager
+    def guard(self, timeout_ns: int | None) -> Iterator[None]:
+        """Bound what this thread submits meanwhile; Control-C stops whatever runs. See `Device.guard`."""
+        before = getattr(self._guarded, "expires_ns", None)
+        if timeout_ns is not None:
+            expires_ns = time.monotonic_ns() + timeout_ns
+            self._guarded.expires_ns = expires_ns if before is None else min(before, expires_ns)
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.space.engine.capabilities.deadlines:
+                self.space.store.interrupt()
+            raise
+        finally:
+            self._guarded.expires_ns = before
 
     def close(self) -> None:
         """Wait for what is running, fail what waits, end the threads. Idempotent."""
