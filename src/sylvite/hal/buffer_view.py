@@ -44,8 +44,8 @@ class BufferView:
         element_type: ElementType,
         encoding: EncodingType = EncodingType.DENSE_ROW_MAJOR,
     ) -> None:
-        self._shape = tuple(int(extent) for extent in shape)
-        if any(extent < 0 for extent in self._shape):
+        self._shape = tuple(map(int, shape))
+        if self._shape and min(self._shape) < 0:
             raise InvalidArgumentError(f"shape {self._shape} has a negative extent")
         self._element_type = element_type
         self._encoding = encoding
@@ -107,6 +107,14 @@ class BufferView:
             message = f"{type(producer).__name__} cannot be taken over through DLPack: {error}"
             raise InvalidArgumentError(message) from error
         return cls.from_numpy(allocator, array, tag=tag)
+
+    def is_exactly(self, element_value: int, encoding: int, shape: list[int]) -> bool:
+        """Whether element type (as a number, of either sign), encoding and shape are exactly these."""
+        return (
+            self._element_type.value == element_value & 0xFFFFFFFF
+            and self._encoding == encoding
+            and list(self._shape) == shape
+        )
 
     @property
     def buffer(self) -> Buffer:

@@ -62,6 +62,11 @@ class Fence:
         """Add a timepoint."""
         self._timepoints[semaphore] = max(value, self._timepoints.get(semaphore, 0))
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether it is reached, without raising: a failed fence is not."""
+        return all(semaphore.is_reached(value) for semaphore, value in self._timepoints.items())
+
     def query(self) -> bool:
         """Whether it is reached.
 
@@ -78,7 +83,7 @@ class Fence:
             InvalidArgumentError: a semaphore is past its value already.
             SylviteError: a semaphore had failed.
         """
-        for semaphore, value in self.timepoints:
+        for semaphore, value in tuple(self._timepoints.items()):
             semaphore.signal(value)
 
     def fail(self, error: SylviteError) -> None:
@@ -103,7 +108,7 @@ class Fence:
             DeadlineExceededError: it was not within ``timeout_ns`` nanoseconds.
             SylviteError: the failure of one of its semaphores.
         """
-        if self.query():
+        if self.is_reached or self.query():
             return
         done = threading.Event()
         if timeout_ns is None or timeout_ns > 0:

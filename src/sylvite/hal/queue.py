@@ -127,7 +127,7 @@ class Queue:
         """
         self.check_open()
         operation = _Operation(name, signal, action)
-        if wait is None:
+        if wait is None or wait.is_reached:
             self._run_all(operation)
         else:
             with self._state_lock:

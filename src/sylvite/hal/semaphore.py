@@ -6,7 +6,6 @@ Source: ``iree/hal/semaphore.h``.
 from __future__ import annotations
 
 import heapq
-import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -59,9 +58,11 @@ class Semaphore:
             raise InvalidArgumentError(f"a semaphore cannot start from {initial}")
         self._value = initial
         self._failure: SylviteError | None = None
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        # Made by the first who blocks: most semaphores are never waited for.
+        self._condition: threading.Condition | None = None
         self._callbacks: list[tuple[int, int, SemaphoreCallback]] = []
-        self._order = itertools.count()
+        self._order = 0
 
     def __repr__(self) -> str:
         return f"<Semaphore {self._value if self._failure is None else self._failure!r}>"
@@ -81,6 +82,10 @@ class Semaphore:
             raise _copy_of(self._failure)
         return self._value
 
+    def is_reached(self, value: int) -> bool:
+        """Whether ``value`` was reached and nothing has failed."""
+        return self._failure is None and self._value >= value
+
     def has_reached(self, value: int) -> bool:
         """Whether ``value`` was reached.
 
@@ -96,13 +101,16 @@ class Semaphore:
             InvalidArgumentError: the value is not above the present one.
             SylviteError: it has failed before; the failure.
         """
-        with self._condition:
+        with self._lock:
             if self._failure is not None:
                 raise _copy_of(self._failure)
             if not self._value < value < 1 << 64:
                 raise InvalidArgumentError(f"a semaphore at {self._value} cannot be signalled to {value}")
             self._value = value
-            self._condition.notify_all()
+            if self._condition is not None:
+                self._condition.notify_all()
+            if not self._callbacks:
+                return
             ready = []
             while self._callbacks and self._callbacks[0][0] <= value:
                 ready.append(heapq.heappop(self._callbacks)[2])
@@ -111,11 +119,12 @@ class Semaphore:
 
     def fail(self, error: SylviteError) -> None:
         """Fail it for good: every wait from now on raises ``error``. The first failure stays."""
-        with self._condition:
+        with self._lock:
             if self._failure is not None:
                 return
             self._failure = _without_frames(error)
-            self._condition.notify_all()
+            if self._condition is not None:
+                self._condition.notify_all()
             callbacks = [callback for _, _, callback in sorted(self._callbacks, key=lambda entry: entry[:2])]
             self._callbacks.clear()
         for callback in callbacks:
@@ -124,10 +133,11 @@ class Semaphore:
     def on_reached(self, value: int, callback: SemaphoreCallback) -> None:
         """Call ``callback`` once when ``value`` is reached or the semaphore fails: now, in this thread,
         when that is so already, else in the thread that signals."""
-        with self._condition:
+        with self._lock:
             failure = self._failure
             if failure is None and self._value < value:
-                heapq.heappush(self._callbacks, (value, next(self._order), callback))
+                self._order += 1
+                heapq.heappush(self._callbacks, (value, self._order, callback))
                 return
         callback(failure)
 
@@ -139,11 +149,14 @@ class Semaphore:
             SylviteError: the failure it was given.
         """
         deadline = None if timeout_ns is None else time.monotonic_ns() + max(timeout_ns, 0)
-        with self._condition:
+        with self._lock:
+            condition = self._condition
+            if condition is None:
+                condition = self._condition = threading.Condition(self._lock)
             while self._failure is None and self._value < value:
                 left_ns = None if deadline is None else deadline - time.monotonic_ns()
                 if left_ns is not None and left_ns <= 0:
                     raise wait_timeout_error(timeout_ns or 0)
-                self._condition.wait(None if left_ns is None else left_ns / 1e9)
+                condition.wait(None if left_ns is None else left_ns / 1e9)
             if self._failure is not None:
                 raise _copy_of(self._failure)

@@ -194,17 +194,28 @@ _Flags = TypeVar("_Flags", bound=enum.IntFlag)
 _Enum = TypeVar("_Enum", bound=enum.IntEnum)
 
 
+# Programs pass the same few numbers in every call, and making a member anew costs microseconds.
+_PARSED: dict[tuple[type[enum.IntFlag], int], enum.IntFlag] = {}
+_MOST_PARSED = 1024
+
+
 def parse_flags(flag_type: type[_Flags], value: int, *, what: str) -> _Flags:
     """Turn a number into flags; ``what`` names the argument in the error.
 
     Raises:
         InvalidArgumentError: a bit is set that the flags do not define.
     """
+    known = _PARSED.get((flag_type, value))
+    if known is not None:
+        return known  # type: ignore[return-value]  # keyed by its type
     try:
-        return flag_type(value)
+        parsed = flag_type(value)
     except ValueError as error:
         message = f"{what} {value:#x} has bits that {flag_type.__name__} does not define"
         raise InvalidArgumentError(message) from error
+    if len(_PARSED) < _MOST_PARSED:
+        _PARSED[flag_type, value] = parsed
+    return parsed
 
 
 def parse_enum(enum_type: type[_Enum], value: int, *, what: str) -> _Enum:

@@ -90,16 +90,14 @@ def check_array(value: Array | BufferView, argument: Argument, where: str) -> No
     expected_type = argument.element_type
     if isinstance(value, BufferView):
         fits = expected_type is None or value.element_type.is_compatible_with(expected_type)
-        got_name, advice = value.element_type.name, ""
+        advice = ""
     else:
         fits, advice = _dtype_fits(value, expected_type)
-        got_name = str(value.dtype)
-    if not fits:
-        got = describe_shape(got_name, value.shape)
-        raise InvalidArgumentError(f"{where}: expected {argument.describe()}, got {got}{advice}")
-    if argument.shape is not None and not _shape_fits(value.shape, argument.shape):
-        got = describe_shape(got_name, value.shape)
-        raise InvalidArgumentError(f"{where}: expected {argument.describe()}, got {got}")
+    if fits and (argument.shape is None or _shape_fits(value.shape, argument.shape)):
+        return
+    got_name = value.element_type.name if isinstance(value, BufferView) else str(value.dtype)
+    got = describe_shape(got_name, value.shape)
+    raise InvalidArgumentError(f"{where}: expected {argument.describe()}, got {got}{'' if fits else advice}")
 
 
 def _dtype_fits(value: Array, expected: ElementType | None) -> tuple[bool, str]:
@@ -120,6 +118,8 @@ def _dtype_fits(value: Array, expected: ElementType | None) -> tuple[bool, str]:
 
 
 def _shape_fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
+    if tuple(shape) == tuple(declared):
+        return True
     if len(shape) != len(declared):
         return False
     bound: dict[str, int] = {}
@@ -163,8 +163,7 @@ def _place(array: Array, argument: Argument, device: Device) -> BufferView:
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"input {argument.name!r}: {error}") from error
     if array.flags.c_contiguous and array.nbytes:
-        data = array.reshape(-1).view(np.uint8)
-        buffer = device.allocator.import_host(data, copy=False, tag="input")
+        buffer = device.allocator.import_host(array, copy=False, tag="input")
         if buffer is not None:
             return BufferView(buffer, array.shape, element_type)
     return BufferView.from_numpy(device.allocator, array, element_type=element_type)

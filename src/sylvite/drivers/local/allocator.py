@@ -59,10 +59,12 @@ class HeapStorage(Storage):
 class _ImportedStorage(Storage):
     """Host memory that lies inside the guest's: an array over one of its buffers, come back."""
 
-    def __init__(self, allocator: LocalAllocator, address: int, source: Any, owner: Any) -> None:
+    def __init__(
+        self, allocator: LocalAllocator, address: int, host_address: int, source: Any, owner: Any
+    ) -> None:
         super().__init__(source.size, allocator.tracer.counters, allocator.domain)
         self._address = address
-        self._host_address = source.ctypes.data
+        self._host_address = host_address
         self._owner = owner
 
     @property
@@ -128,10 +130,11 @@ class LocalAllocator(Allocator):
 
     def _import(self, source: np.ndarray[Any, np.dtype[np.uint8]], owner: Any) -> Storage | None:
         self._queue.check_open()
-        address = self.address_of(source.ctypes.data, source.size)
+        host_address = source.__array_interface__["data"][0]
+        address = self.address_of(host_address, source.size)
         if address is None or not source.size:
             return None
-        return _ImportedStorage(self, address, source, owner)
+        return _ImportedStorage(self, address, host_address, source, owner)
 
     def _trim(self) -> None:
         with self._queue.lock:

@@ -184,6 +184,8 @@ def buffer_view_assert(
 ) -> None:
     """Check a tensor from outside: encoding, element type, rank, dimensions, in this order."""
     view = expect(view, BufferView, "buffer_view")
+    if view.is_exactly(element, encoding, shape):
+        return
     found: object
     if view.encoding is not EncodingType.OPAQUE and view.encoding != encoding:
         wanted, found, noun = encoding, int(view.encoding), "encoding"

@@ -60,7 +60,7 @@ def fence_await(_state: HalState, timeout_millis: int, _flags: int, fences: list
         SylviteError: The failure of one of the fences.
     """
     joined = Fence.join([expect_or_none(fence, Fence, "fences") for fence in fences])
-    if joined.query():
+    if joined.is_reached or joined.query():
         return int(StatusCode.OK)
     timeout_ns = None if timeout_millis == _INFINITE_MILLIS else (timeout_millis & 0xFFFFFFFF) * 1_000_000
     try:
