@@ -28,7 +28,7 @@ from .guard import examine_files, make_query
 from .ir_gate import check_ir_file
 from .ir_text import load_ir
 from .record_layouts import record_layouts
-from .report import print_report, report_to_json, report_to_sarif
+from .report import counted, print_report, report_to_json, report_to_sarif
 from .retarget import compile_ir, retarget
 from .rules import Entity, Report, Verdict
 from .running import Program, generic_ir
@@ -277,7 +277,7 @@ def layout(file: str, names: tuple[str, ...], targets: str, as_json: bool, **opt
             table.add_column("\n".join(group["targets"]), justify="right")
         members = dict.fromkeys(member["name"] for group in groups for member in group["members"])
         for member in members:
-            table.add_row(member, *(_offset_words(group, member) for group in groups))
+            table.add_row(member or "(unnamed)", *(_offset_words(group, member) for group in groups))
         table.add_row("size", *(str(group["size"]) for group in groups))
         table.add_row("alignment", *(str(group["align"]) for group in groups))
         console.print(table)
@@ -314,7 +314,9 @@ def shim(files: tuple[str, ...], targets: str, base: str, name: str, out: str, *
     )  # fmt: skip
     for path in made.write(out):
         click.echo(str(path))
-    click.echo(f"{len(made.functions)} functions, {len(made.callbacks)} callbacks", err=True)
+    click.echo(
+        f"{counted(len(made.functions), 'function')}, {counted(len(made.callbacks), 'callback')}", err=True
+    )
     for item in made.skipped:
         click.echo(f"not covered: {item.name}: {item.reason}", err=True)
     if options["build"]:
@@ -388,7 +390,7 @@ def run_command(
     else:
         table = Table()
         for title in rows[0] if rows else ():
-            table.add_column(title)
+            table.add_column(title.replace("_", " "), overflow="fold")
         for row in rows:
             table.add_row(*(str(value) for value in row.values()))
         Console().print(table)

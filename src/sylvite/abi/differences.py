@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from .layouts import Interner, LayoutReader, own_difference
+from .nesting import refuse_deep_nesting
 from .oracle import Examination
 from .targets import Target
 
@@ -39,6 +40,7 @@ def diff_targets(examination: Examination, a: Target, b: Target) -> list[Change]
     return _one_target(examination, examination, a, b)
 
 
+@refuse_deep_nesting
 def _one_target(old: Examination, new: Examination, a: Target, b: Target) -> list[Change]:
     intern = Interner()
     left = LayoutReader(a, old.view(a.name), intern)
@@ -65,8 +67,18 @@ def _change(key: str, left: LayoutReader, right: LayoutReader) -> tuple[str, str
     if key[0] == "s":
         if left.own(mine) == right.own(other):
             return None
-        return "layout", own_difference(left, right, mine, other, left.graph.name(mine))
+        words = own_difference(left, right, mine, other, left.graph.name(mine))
+        if left.target.name == right.target.name:
+            words = _before_and_after(words, left.target.name)
+        return "layout", words
     before, after = left.view.signatures.get(key), right.view.signatures.get(key)
     if str(before) != str(after):
-        return "signature", f"{before} became {after}"
+        if left.target.name == right.target.name:
+            return "signature", f"{before} became {after}"
+        return "signature", f"{before} on {left.target.name}, {after} on {right.target.name}"
     return None
+
+
+def _before_and_after(words: str, target: str) -> str:
+    """A sentence about two sides that are one target, before and after a change."""
+    return words.replace(f" on {target}", " before", 1).replace(f" on {target}", " after", 1)

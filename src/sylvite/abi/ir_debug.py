@@ -13,6 +13,12 @@ from .oracle import Query
 __all__ = ["debug_query", "declarations_text"]
 
 _ATTACHED = re.compile(r"!dbg (!\d+)")
+# Other languages may call their records so.
+_TAKEN = re.compile(
+    "auto|bool|break|case|char|const|constexpr|continue|default|do|double|else|enum|extern|false|float|for|goto"
+    "|if|inline|int|long|nullptr|register|restrict|return|short|signed|sizeof|static|static_assert|struct"
+    "|switch|thread_local|true|typedef|typeof|union|unsigned|void|volatile|while|asm"
+)
 _BASICS = {"complex": {64: "float _Complex", 128: "double _Complex"}}
 
 
@@ -24,6 +30,12 @@ class _Writer:
         self.graph = graph
         self.lines: list[str] = []
         self.names: dict[int, str] = {}
+        self.tags: set[str] = set()
+        self.typedefs = {
+            graph.plain(index): node.name
+            for index, node in reversed(list(enumerate(graph.nodes)))
+            if node.kind == "typedef"
+        }
 
     def name(self, index: int) -> str:
         """A C type name for the type, declaring it first where it needs a declaration."""
@@ -63,7 +75,8 @@ class _Writer:
         return name
 
     def _record(self, index: int, node: CType) -> str:
-        name = f"{node.kind} sylvite_r{index}"
+        tag = self._tag(index, node)
+        name = f"{node.kind} {tag}"
         attributes = ""
         if self._packed(node):
             attributes += " __attribute__((packed))"
@@ -73,8 +86,16 @@ class _Writer:
         for number, field in enumerate(node.fields):
             width = f" : {field.bits}" if field.bits else ""
             members.append(f"  {self.name(field.type)} {field.name or f'sylvite_m{number}'}{width};")
-        self.lines += [f"{node.kind}{attributes} sylvite_r{index} {{", *members, "};"]
+        self.lines += [f"{node.kind}{attributes} {tag} {{", *members, "};"]
         return name
+
+    def _tag(self, index: int, node: CType) -> str:
+        """The record's own tag, or its typedef, so that findings speak of what the reader knows."""
+        written = node.name or self.typedefs.get(index, "")
+        if not re.fullmatch(r"[A-Za-z]\w*", written) or _TAKEN.fullmatch(written) or written in self.tags:
+            written = f"sylvite_r{index}"
+        self.tags.add(written)
+        return written
 
     def _packed(self, node: CType) -> bool:
         """Whether members lie closer than their alignment allows."""
@@ -125,7 +146,7 @@ def declarations_text(module: IrModule) -> str | None:
     for name, index in types.items():
         node = info.graph.nodes[index]
         if name == "main":
-            prototypes.append("int main(int, char **);")
+            prototypes.append(f"int main({'int, char **' if node.parameters else 'void'});")
         elif node.kind == "function" and re.fullmatch(r"[A-Za-z_]\w*", name):
             prototypes.append(f"{writer.name(node.target)} {name}({writer.parameters(node)});")
     return "\n".join([*writer.lines, *prototypes]) + "\n"

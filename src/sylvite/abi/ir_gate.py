@@ -16,9 +16,11 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ..errors import InvalidArgumentError
 from .ir_debug import debug_query
 from .ir_text import SHIM_INTERNAL, IrCall, IrFunction, IrModule, load_ir
 from .lowered import LoweredSignature, LoweredValue
+from .nesting import refuse_deep_nesting
 from .oracle import Examination, Query, examine
 from .retarget import data_layout, extension_tables, wanted_extension
 from .rules import Entity, Finding, Report, Verdict, judge
@@ -69,6 +71,7 @@ def check_ir_file(
     return check_ir(load_ir(path, toolchain), targets, base=base, query=query, toolchain=toolchain)
 
 
+@refuse_deep_nesting
 def check_ir(
     module: IrModule, targets: Sequence[Target], *, base: Target | None = None, query: Query | None = None,
     toolchain: Toolchain | None = None,
@@ -93,7 +96,11 @@ def check_ir(
 
 
 def base_of(module: IrModule) -> Target:
-    """The built-in target whose triple a module states, or the most alike; x86-64 Linux when it has none."""
+    """The built-in target whose triple a module states, or the most alike; x86-64 Linux when it has none.
+
+    Raises:
+        InvalidArgumentError: the triple is like none of the targets.
+    """
     for target in TARGETS.values():
         if target.triple == module.triple:
             return target
@@ -101,6 +108,10 @@ def base_of(module: IrModule) -> Target:
     system = "darwin" if "apple" in module.triple else "windows" if "windows" in module.triple else "linux"
     alike = [t for t in TARGETS.values() if t.triple.split("-")[0] == arch]
     exact = [t for t in alike if t.system == system]
+    if module.triple and not alike:
+        raise InvalidArgumentError(
+            f"{module.where} was compiled for {module.triple}, which is like no target: give its base"
+        )
     return (exact or alike or [TARGETS["x86_64-linux"]])[0]
 
 

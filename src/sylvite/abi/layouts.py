@@ -193,7 +193,9 @@ def _record_difference(a: LayoutReader, b: LayoutReader, left: CType, right: CTy
     for mine, other in zip(left.fields, right.fields, strict=True):
         member = mine.name or "an unnamed member"
         if mine.name != other.name:
-            return f"{name} has member {member} on {on[0]} where {on[1]} has {other.name or 'an unnamed one'}"
+            return (
+                f"{name} has member {member} on {on[0]} and {other.name or 'an unnamed one'} there on {on[1]}"
+            )
         if mine.offset != other.offset:
             return (
                 f"member {member} of {name} lies at {_bytes(mine.offset)} on {on[0]} "

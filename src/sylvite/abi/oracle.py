@@ -22,6 +22,7 @@ from .cache import ExaminationCache
 from .debug_info import DebugInfo, TypeGraph
 from .declarations import Callback, Declarations, Function, Record, read_declarations
 from .lowered import LoweredSignature, LoweredValue, parse_declaration
+from .nesting import refuse_deep_nesting
 from .targets import Target
 from .toolchain import Diagnostic, Toolchain, default_toolchain, diagnostics, failure_text, include_flags
 
@@ -170,6 +171,7 @@ def _c_path(file: str) -> str:
     return os.path.abspath(file).replace("\\", "/")
 
 
+@refuse_deep_nesting
 def examine(
     query: Query,
     targets: Sequence[Target],
@@ -459,6 +461,7 @@ def _from_data(data: dict[str, object], targets: tuple[Target, ...]) -> Examinat
         views[row["target"]] = TargetView(
             target=row["target"], data_layout=row["data_layout"], signatures=signatures,
             symbols=row["symbols"], missing=row["missing"], graph=TypeGraph.from_data(row["graph"]),
+            long_double=row["long_double"],
         )  # fmt: skip
     return Examination(
         declarations=Declarations(

@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import NotFoundError
 from .layouts import Interner, LayoutReader
+from .nesting import refuse_deep_nesting
 from .oracle import Examination
 
 __all__ = ["record_layouts"]
 
 
+@refuse_deep_nesting
 def record_layouts(examination: Examination, names: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
     """Layouts of records by name: groups of targets that agree, with ``size`` and ``align`` in bytes and
-    ``members`` (``offset_bits``; ``bits`` for bit-fields)."""
+    ``members`` (``offset_bits``; ``bits`` for bit-fields). Only ``names``, when there are any.
+
+    Raises:
+        NotFoundError: a name is no record's.
+        FormatError: records are nested too deeply.
+    """
+    known = {record.name for record in examination.declarations.records}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise NotFoundError(f"no complete struct or union called {', '.join(unknown)}")
     intern = Interner()
     readers = [
         LayoutReader(t, examination.views[t.name], intern)

@@ -142,6 +142,11 @@ def _sarif_result(rule: str, level: str, text: str, file: str, line: int) -> dic
 # -- people -----------------------------------------------------------------------------------------
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and a noun, in the plural unless it is one."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _targets_words(names: Sequence[str], everyone: int) -> str:
     if len(names) >= everyone - 1 and len(names) > 3:
         return "all others"
@@ -173,7 +178,7 @@ def print_report(
     counts = (
         ", ".join(f"{count} {name}" for name, count in report.counts().items() if count) or "nothing found"
     )
-    console.print(f"{len(report.targets)} targets, {compared}: {counts}", highlight=False)
+    console.print(f"{counted(len(report.targets), 'target')}, {compared}: {counts}", highlight=False)
 
 
 def _add_rows(table: Table, entity: Entity, everyone: int) -> None:

@@ -15,6 +15,7 @@ from .declarations import Callback, Function
 from .layouts import Interner, LayoutReader, first_difference, own_difference
 from .lowered import LoweredSignature
 from .mends import MENDS
+from .nesting import refuse_deep_nesting
 from .oracle import Examination, Rejection, TargetView
 from .targets import Target
 
@@ -512,6 +513,7 @@ def _sorted(findings: Iterator[Finding | None]) -> tuple[Finding, ...]:
     return tuple(sorted(kept.values(), key=lambda finding: -finding.verdict.severity))
 
 
+@refuse_deep_nesting
 def judge(examination: Examination, targets: Sequence[Target], base: Target | None = None) -> Report:
     """Compare every entity of an examination across ``targets``: each against ``base`` when one is given,
     else all pairs."""

@@ -172,7 +172,8 @@ def generic_ir(
     source: Path, base: Target, query: Query | None = None, *, optimize: int = 1,
     toolchain: Toolchain | None = None, flags: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """Compile C to IR for the base, as a project that ships generic code does.
+    """Compile C to IR for the base, as a project that ships generic code does: not optimized yet, since
+    optimizers fold the base's byte order and sizes into the code. `compile_ir` optimizes what is retargeted.
 
     Raises:
         FormatError: clang refuses it.
@@ -181,7 +182,8 @@ def generic_ir(
     arguments = toolchain.compile_flags(base)
     if query is not None:
         arguments += [*query.flags()[:-3], "-w"]
-    arguments += [f"-O{optimize}", "-fno-stack-protector", "-S", "-emit-llvm", *flags, str(source), "-o", "-"]
+    arguments += [f"-O{optimize}", "-Xclang", "-disable-llvm-passes", "-fno-stack-protector"]
+    arguments += ["-S", "-emit-llvm", *flags, str(source), "-o", "-"]
     return toolchain.check(arguments, where=str(source))
 
 

@@ -25,6 +25,7 @@ from ..errors import FormatError, InvalidArgumentError
 from .debug_info import CType, TypeGraph
 from .declarations import Callback, Function, Record, parameter_texts
 from .layouts import Interner, LayoutReader
+from .nesting import refuse_deep_nesting
 from .oracle import Examination, Query, examine
 from .rules import Entity, Report, Verdict, callback_key, callback_keys, judge
 from .targets import Target
@@ -90,6 +91,7 @@ _CROSSING = {"pointer": "void *", "integer": "sylvite_i64 ", "real": "double ", 
 _RESULT = {"pointer": "void **", "integer": "sylvite_i64 *", "real": "double *", "memory": "void *"}
 
 
+@refuse_deep_nesting
 def generate_shim(
     query: Query,
     targets: Sequence[Target],
