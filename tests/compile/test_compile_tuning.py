@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import sylvite
 from sylvite import engines
 from sylvite.compile import tuning
+from sylvite.compile.depthwise import write_out_depthwise
 from sylvite.drivers import create_device
 from sylvite.errors import CompileError, InvalidArgumentError
 
@@ -157,3 +159,119 @@ def test_retarget_product_of_other_types_keeps_its_config(tmp_path):
 def test_retarget_text_without_target_raises(tmp_path):
     with pytest.raises(CompileError, match="names no target"):
         retargeted(tmp_path, "module {\n}\n")
+
+
+COPY = """module {
+  util.global private @d = #hal.executable.target<"llvm-cpu", "embedded-elf-x86_64", {cpu = "generic"}>
+  hal.executable private @a {
+      %4 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3, d4) -> ($MAP)>, \
+affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2, d3, d4)>], \
+iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel"]} \
+ins(%2 : tensor<96x42x82xf32>) outs(%3 : tensor<96x3x3x40x80xf32>) attrs =  \
+{lowering_config = #iree_cpu.lowering_config<distribution = [32, 3, 3, 20, 20], \
+vector_common_parallel = [1, 1, 1, 1, 4]>} {
+  }
+}
+"""
+
+
+def test_retarget_copy_of_patches_walks_whole_planes(tmp_path):
+    _, text = retargeted(tmp_path, COPY.replace("$MAP", "d0, d1 + d3, d2 + d4"))
+    assert "distribution = [1, 1, 1, 40, 80], vector_common_parallel = [1, 1, 1, 1, 1]" in text
+
+
+def test_retarget_plain_copy_keeps_its_config(tmp_path):
+    _, text = retargeted(tmp_path, COPY.replace("$MAP", "d0, d3, d4"))
+    assert "distribution = [32, 3, 3, 20, 20]" in text
+
+
+CONVOLUTION = """
+func.func @convolve(%x: tensor<1x5x12x14xf32>, %w: tensor<7x5x3x3xf32>) -> tensor<1x7x10x12xf32> {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<1x7x10x12xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<1x7x10x12xf32>) -> tensor<1x7x10x12xf32>
+  %y = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<1x5x12x14xf32>, tensor<7x5x3x3xf32>)
+    outs(%start : tensor<1x7x10x12xf32>) -> tensor<1x7x10x12xf32>
+  return %y : tensor<1x7x10x12xf32>
+}
+"""
+
+
+def test_compile_tuned_convolution_equals_the_plain_build_and_numpy():
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((1, 5, 12, 14)).astype(np.float32)
+    w = rng.standard_normal((7, 5, 3, 3)).astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(x[0], (3, 3), axis=(1, 2))
+    want = np.einsum("cyxij,fcij->fyx", windows, w)[None]
+    for settings in ({"img2col": True}, {"tuning": "off"}):
+        with sylvite.load(sylvite.compile(CONVOLUTION, **settings)) as model:
+            np.testing.assert_allclose(model(x, w), want, rtol=1e-4, atol=1e-4)
+
+
+DEPTHWISE = """
+func.func @convolve(%x: tensor<1x6x17x19xf32>, %f: tensor<6x{k}x{k}xf32>, %w: tensor<6x4xf32>)
+    -> (tensor<1x6x{h}x{w}xf32>, tensor<4x4xf32>) {{
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<1x6x{h}x{w}xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<1x6x{h}x{w}xf32>) -> tensor<1x6x{h}x{w}xf32>
+  %y = linalg.depthwise_conv_2d_nchw_chw {{strides = dense<{s}> : tensor<2xi64>}}
+    ins(%x, %f : tensor<1x6x17x19xf32>, tensor<6x{k}x{k}xf32>)
+    outs(%start : tensor<1x6x{h}x{w}xf32>) -> tensor<1x6x{h}x{w}xf32>
+  %empty2 = tensor.empty() : tensor<4x4xf32>
+  %start2 = linalg.fill ins(%zero : f32) outs(%empty2 : tensor<4x4xf32>) -> tensor<4x4xf32>
+  %t = tensor.empty() : tensor<4x6xf32>
+  %wt = linalg.transpose ins(%w : tensor<6x4xf32>) outs(%t : tensor<4x6xf32>) permutation = [1, 0]
+  %z = linalg.matmul ins(%wt, %w : tensor<4x6xf32>, tensor<6x4xf32>)
+    outs(%start2 : tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %y, %z : tensor<1x6x{h}x{w}xf32>, tensor<4x4xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize(("size", "stride"), [(3, 1), (5, 1), (3, 2)])
+def test_compile_tuned_depthwise_convolution_has_the_plain_build_bits(size, stride):
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((1, 6, 17, 19)).astype(np.float32)
+    f = rng.standard_normal((6, size, size)).astype(np.float32)
+    w = rng.standard_normal((6, 4)).astype(np.float32)
+    height, width = (17 - size) // stride + 1, (19 - size) // stride + 1
+    source = DEPTHWISE.format(k=size, s=stride, h=height, w=width)
+    results = []
+    for settings in ({}, {"tuning": "off"}):
+        artifact = sylvite.compile(source, **settings)
+        assert artifact.notes == ()
+        with sylvite.load(artifact) as model:
+            results.append([np.array(result) for result in model(x, f, w)])
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_allclose(results[0][1], w.T @ w, rtol=1e-4, atol=1e-4)
+    windows = np.lib.stride_tricks.sliding_window_view(x[0], (size, size), axis=(1, 2))
+    want = np.einsum("cyxij,cij->cyx", windows[:, ::stride, ::stride], f)[None]
+    np.testing.assert_allclose(results[0][0], want, rtol=1e-4, atol=1e-4)
+
+
+LOOP = """          %7 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3, d4, d5) -> \\
+(d0, d3, d1 * 2 + d4, d2 * 2 + d5)>, affine_map<(d0, d1, d2, d3, d4, d5) -> (d3, d4, d5)>, \\
+affine_map<(d0, d1, d2, d3, d4, d5) -> (d0, d3, d1, d2)>], iterator_types = \\
+["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]} \\
+ins(%6, %3 : tensor<1x48x41x81xf32>, tensor<48x3x2xf32>) outs(%5 : tensor<1x48x20x40xf32>) \\
+attrs =  {lowering_config = #iree_cpu.lowering_config<distribution = [0, 10, 20, 24, 0, 0], \\
+vector_common_parallel = [0, 1, 4, 1, 0, 0], vector_reduction = [0, 0, 0, 0, 1, 4]>} {
+          ^bb0(%in: f32, %in_0: f32, %out: f32):
+            %8 = arith.mulf %in, %in_0 : f32
+            %9 = arith.$OP %out, %8 : f32
+            linalg.yield %9 : f32
+          } -> tensor<1x48x20x40xf32>
+"""
+
+
+def test_write_out_depthwise_names_every_term_in_order():
+    text = write_out_depthwise(LOOP.replace("$OP", "addf"))
+    assert text.count("tensor.extract_slice %6[") == text.count("tensor.extract_slice %3[") == 6
+    assert "%6[0, 0, 2, 1] [1, 48, 20, 40] [1, 1, 2, 2]" in text
+    assert "distribution = [0, 24, 10, 20], vector_common_parallel = [0, 1, 1, 4]" in text
+    assert [f"%t{n}" for n in range(6)] == re.findall(r"(%t\d) =", text)
+
+
+def test_write_out_depthwise_leaves_other_bodies():
+    text = LOOP.replace("$OP", "maximumf")
+    assert write_out_depthwise(text) == text

@@ -6,7 +6,8 @@ bits); the result, still text and still free of machine code, gets the wasm32 ta
 the second half makes code of it. Products, packing and unpacking stay calls of ``iree_uk_*``, which the
 linker resolves to `sylvite.kernels` in the form the engine is fastest with.
 
-Also set here: how much of a product one call computes. The borrowed default is one tile of 8x4.
+Also set here: how much of a product one call computes (the borrowed default is one tile of 8x4), and how
+patches of convolutions are copied. Depthwise convolutions are written out, see `depthwise`.
 
 Source: the IR that iree-compile 3.13.0 prints at ``executable-configurations``.
 """
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import CompileError
+from .depthwise import write_out_depthwise
 
 __all__ = ["Retargeted", "first_half_flags", "retarget", "second_half_flags"]
 
@@ -55,6 +57,12 @@ _PRODUCT = re.compile(
     r"ins\(.*? : tensor<[0-9?x]+x(?P<left>\w+)>, tensor<[0-9?x]+x(?P<right>\w+)>\) "
     r"outs\(.*? : tensor<(?P<shape>[0-9?x]+)x(?P<result>\w+)>\)"
 )
+_PATCHES = re.compile(
+    r"linalg\.generic \{indexing_maps = \[affine_map<\([d0-9, ]*\) -> \((?P<source>[^>]*)\)>, "
+    r"affine_map<\((?P<loops>[d0-9, ]*)\) -> \((?P=loops)\)>\], "
+    r'iterator_types = \[(?:"parallel"(?:, )?)+\]\} ins\([^)]*\) '
+    r"outs\([^)]*: tensor<(?P<shape>[0-9x]+)x\w+>\)"
+)
 _FEATURES = re.compile(r"--iree-llvmcpu-target-cpu-features=(.*)")
 
 _PANELS = 8
@@ -64,6 +72,9 @@ _BLOCK_TILES = 192
 """Most result tiles (8x4) in one call: the block and its packed forms lie on the guest's stack."""
 
 _RIGHT_TILES = 48
+
+_PLANE = 1 << 17
+"""Most elements that one call copies for patches."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +118,8 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
             target = _TARGET % (features, _ALL_KERNELS if ours else _NO_PRODUCTS)
             if len(found) == 1 and ours:
                 block = _retile(block, found[0])
+            elif not found:
+                block = write_out_depthwise(_recopy(block))
             for line in block.splitlines(keepends=True):
                 if len(line) < _LONG_LINE:
                     line, count = _BORROWED_TARGET.subn(target, line)
@@ -165,6 +178,23 @@ def _retile(block: str, product: re.Match[str]) -> str:
         return _config(vector_common_parallel=blocks, vector_inner_parallel=sizes)
 
     return _CONFIG.sub(consumer, block.replace(product["config"], root))
+
+
+def _recopy(block: str) -> str:
+    """Let a copy of patches walk whole planes of one offset into the patch.
+
+    Such a copy reads ``(y + dy, x + dx)``, which the compiler does not vectorize; its default of small tiles
+    of all offsets leaves short loops with much address arithmetic.
+    """
+    configs = _CONFIG.findall(block)
+    patches = _PATCHES.search(block)
+    if patches is None or len(configs) != 1 or "+" not in patches["source"]:
+        return block
+    extents = [int(extent) for extent in patches["shape"].split("x")]
+    ones = (1,) * len(extents)
+    plane = [*ones[:-2], *extents[-2:]] if len(extents) > 2 and extents[-2] * extents[-1] <= _PLANE else None
+    whole = tuple(plane or [*ones[:-1], extents[-1]])
+    return block.replace(configs[0], _config(distribution=whole, vector_common_parallel=ones))
 
 
 def _config(**tiles: tuple[int, ...]) -> str:
