@@ -249,12 +249,12 @@ def test_compile_tuned_depthwise_convolution_has_the_plain_build_bits(size, stri
     np.testing.assert_allclose(results[0][0], want, rtol=1e-4, atol=1e-4)
 
 
-LOOP = """          %7 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3, d4, d5) -> \\
-(d0, d3, d1 * 2 + d4, d2 * 2 + d5)>, affine_map<(d0, d1, d2, d3, d4, d5) -> (d3, d4, d5)>, \\
-affine_map<(d0, d1, d2, d3, d4, d5) -> (d0, d3, d1, d2)>], iterator_types = \\
-["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]} \\
-ins(%6, %3 : tensor<1x48x41x81xf32>, tensor<48x3x2xf32>) outs(%5 : tensor<1x48x20x40xf32>) \\
-attrs =  {lowering_config = #iree_cpu.lowering_config<distribution = [0, 10, 20, 24, 0, 0], \\
+LOOP = """          %7 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3, d4, d5) -> \
+(d0, d3, d1 * 2 + d4, d2 * 2 + d5)>, affine_map<(d0, d1, d2, d3, d4, d5) -> (d3, d4, d5)>, \
+affine_map<(d0, d1, d2, d3, d4, d5) -> (d0, d3, d1, d2)>], iterator_types = \
+["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]} \
+ins(%6, %3 : tensor<1x48x41x81xf32>, tensor<48x3x2xf32>) outs(%5 : tensor<1x48x20x40xf32>) \
+attrs =  {lowering_config = #iree_cpu.lowering_config<distribution = [0, 10, 20, 24, 0, 0], \
 vector_common_parallel = [0, 1, 4, 1, 0, 0], vector_reduction = [0, 0, 0, 0, 1, 4]>} {
           ^bb0(%in: f32, %in_0: f32, %out: f32):
             %8 = arith.mulf %in, %in_0 : f32
