@@ -101,8 +101,9 @@ def bilateral_grid(s_sigma: int = 8, r_sigma: float = 0.1) -> tuple[Any, list[An
     sums = [hl.lerp(plane(zi, channel), plane(zi + 1, channel), zf) for channel in range(2)]
     out = hl.Func("bilateral_grid")
     out[x, y] = sums[0] / sums[1]
-    grid.compute_root().parallel(z)
-    grid.update().unscheduled()
+    grid.compute_root()
+    grid.update().reorder(c, r.x, r.y, x, y).unroll(c)
+    grid.reorder(c, z, x, y).bound(c, 0, 2).unroll(c)
     for stage in blurs[1:]:
         stage.compute_root().parallel(z).vectorize(x, 4)
     out.parallel(y, 16).vectorize(x, 4)
@@ -115,10 +116,10 @@ def conv_layer(channels: int = 32) -> tuple[Any, list[Any]]:
     r = hl.RDom([(0, channels), (0, 3), (0, 3)])
     conv, out = hl.Func("conv"), hl.Func("conv_layer")
     conv[c, x, y, n] = bias[c]
-    conv[c, x, y, n] += weights[c, r.y, r.z, r.x] * source[r.x, x + r.y, y + r.z, n]
+    conv[c, x, y, n] += weights[c, r.x, r.y, r.z] * source[r.x, x + r.y, y + r.z, n]
     out[c, x, y, n] = hl.max(hl.f32(0.0), conv[c, x, y, n])
     xo, co, ci = hl.Var("xo"), hl.Var("co"), hl.Var("ci")
-    out.split(c, co, ci, 8).split(x, xo, xi, 4).reorder(ci, xi, xo, y, n, co)
+    out.split(c, co, ci, 16).split(x, xo, xi, 4).reorder(ci, xi, xo, y, n, co)
     out.vectorize(ci, 4).unroll(ci).unroll(xi).parallel(y)
     conv.compute_at(out, xo).vectorize(c, 4).unroll(c).unroll(x)
     conv.update().reorder(c, x, y, r.x, r.y, r.z, n).vectorize(c, 4).unroll(c).unroll(x)
@@ -151,7 +152,7 @@ def subjects() -> list[Subject]:
         Subject(
             "conv layer",
             conv_layer,
-            (floats(1, 66, 66, 32), floats(32, 3, 3, 32), floats(32)),
+            (floats(1, 66, 66, 32), floats(3, 3, 32, 32), floats(32)),
             (32, 64, 64, 1),
             1e-4,
         ),

@@ -11,7 +11,7 @@ from typing import Final
 
 from ..errors import PipelineError
 from ..wasm.types import ValueType
-from .types import HalideType
+from .types import HalideType, plain_name
 
 __all__ = ["FAILURES", "GENERIC_CODE", "Failure", "FailureKind", "failure_named"]
 
@@ -50,7 +50,7 @@ class FailureKind:
         details: dict[str, Value] = {}
         for (name, kind), value in zip(self.parameters, values, strict=True):
             if kind == "s":
-                details[name] = read_text(int(value))
+                details[name] = plain_name(read_text(int(value)))
             elif kind == "t":
                 details[name] = str(HalideType.from_word(int(value) & 0xFFFFFFFF))
             elif kind == "u":
@@ -91,7 +91,7 @@ class Failure:
 
 def _bare(name: str) -> str:
     """A buffer's name without what Halide writes before it."""
-    return name.removeprefix("Input buffer ").removeprefix("Output buffer ")
+    return plain_name(name.removeprefix("Input buffer ").removeprefix("Output buffer "))
 
 
 def _kind(reason: str, code: int, parameters: str, message: str) -> FailureKind:

@@ -5,6 +5,7 @@ Source: ``HalideRuntime.h``: ``halide_filter_metadata_t``, ``halide_filter_argum
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import struct
 from typing import Final
@@ -13,7 +14,7 @@ from ..errors import FormatError, InvalidArgumentError, UnsupportedVersionError
 from . import layouts
 from .guest_memory import GuestMemory
 from .layouts import ArgumentKind
-from .types import HalideType, TypeCode
+from .types import HalideType, TypeCode, plain_name
 
 __all__ = ["Argument", "Number", "Signature", "read_metadata"]
 
@@ -140,13 +141,25 @@ def read_metadata(memory: GuestMemory, address: int) -> Signature:
         if count and not head["arguments"]:
             raise FormatError(f"{count} arguments at the null pointer", where=where)
         size = layouts.FILTER_ARGUMENT.byte_length
+        found = [_argument(memory, head["arguments"] + i * size) for i in range(count)]
         return Signature(
             name=memory.text(head["name"]),
             target=memory.text(head["target"]),
-            arguments=tuple(_argument(memory, head["arguments"] + i * size) for i in range(count)),
+            arguments=tuple(_with_plain_names(found)),
         )
     except (InvalidArgumentError, struct.error) as error:
         raise FormatError(f"malformed metadata: {error}", where=where) from error
+
+
+def _with_plain_names(arguments: list[Argument]) -> list[Argument]:
+    """The arguments under the names they were written with, where those tell them apart."""
+    counts = collections.Counter(plain_name(argument.name) for argument in arguments)
+    return [
+        dataclasses.replace(argument, name=plain_name(argument.name))
+        if counts[plain_name(argument.name)] == 1
+        else argument
+        for argument in arguments
+    ]
 
 
 def _argument(memory: GuestMemory, address: int) -> Argument:

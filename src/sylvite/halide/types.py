@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 from typing import Any
 
 import numpy as np
 
 from ..errors import InvalidArgumentError
 
-__all__ = ["HalideType", "TypeCode"]
+__all__ = ["HalideType", "TypeCode", "plain_name"]
+
+_UNIQUE = re.compile(r"\$\d+(?=\.|$)")
+
+
+def plain_name(name: str) -> str:
+    """A name as it was written: Halide makes the names of one process unique by adding ``$1``, ``$2``, ..."""
+    return _UNIQUE.sub("", name)
 
 
 class TypeCode(enum.IntEnum):
