@@ -24,6 +24,9 @@ __all__ = ["Buffer", "Storage", "TransientStorage", "check_range", "host_bytes"]
 
 ByteArray = npt.NDArray[np.uint8]
 
+# Programs that count owners are rare; a lock per storage would cost every one of them.
+_OWNER_LOCK = threading.Lock()
+
 _WRITABLE = MemoryAccess.WRITE | MemoryAccess.ANY
 
 
@@ -92,7 +95,6 @@ class Storage(abc.ABC):
         self.counters = counters
         self.domain = domain
         self._owner_count = 1
-        self._owner_lock = threading.Lock()
 
     @property
     @abc.abstractmethod
@@ -124,12 +126,12 @@ class Storage(abc.ABC):
 
     def preserve(self) -> None:
         """Count one more logical owner (``hal.buffer.allocation.preserve``)."""
-        with self._owner_lock:
+        with _OWNER_LOCK:
             self._owner_count += 1
 
     def discard(self) -> bool:
         """Count one logical owner less; whether that was the last one."""
-        with self._owner_lock:
+        with _OWNER_LOCK:
             self._owner_count -= 1
             return self._owner_count == 0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
-import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,9 +21,10 @@ from ...errors import (
 )
 from ..base import PAGE_BYTES, CompiledModule, Extern, HostFunction, Limits, ValueType
 from . import native
-from .deadlines import ATTENTION_NS, CallState
+from .deadlines import CallState
 from .externs import WasmtimeGlobal, WasmtimeTable, from_native_extern, to_native_extern
 from .functions import WasmtimeFunction
+from .guards import Guard
 from .memories import ADDRESS_SPACE_PAGES, SharedMemory, WasmtimeMemory, Window
 from .native import ffi, wasmtime
 
@@ -282,61 +283,11 @@ class WasmtimeStore:
         self.state.interrupted = True
         self._engine.raise_epoch()
 
-    @contextlib.contextmanager
-    def guard(self, timeout_ns: int | None) -> Iterator[None]:
+    def guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
         """Bound the calls of this thread meanwhile, and let Control-C stop them; see the protocol."""
         if not self._engine.interruptible:
-            yield
-            return
-        state, thread = self.state, threading.get_ident()
-        before = state.caps.get(thread)
-        with self._attention():
-            try:
-                if timeout_ns is not None:
-                    expires_ns = time.monotonic_ns() + timeout_ns
-                    if before is None or expires_ns < before[0]:
-                        state.caps[thread] = (expires_ns, timeout_ns)
-                        self.watchdog.arm(expires_ns)
-                yield
-            finally:
-                if before is None:
-                    state.caps.pop(thread, None)
-                else:
-                    state.caps[thread] = before
-
-    @contextlib.contextmanager
-    def _attention(self) -> Iterator[None]:
-        """Deliver Control-C to calls of the main thread.
-
-        Python runs signal handlers between bytecodes, and there are none while the guest runs. So the
-        watchdog has the guest call back now and then; and because an exception raised in a callback of C
-        is lost, our handler leaves it for the call that entered the guest to raise.
-        """
-        is_main = threading.current_thread() is threading.main_thread()
-        if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-        state = self.state
-
-        def interrupt(_number: int, _frame: object) -> None:
-            if not state.depth or state.thread != threading.get_ident():
-                raise KeyboardInterrupt
-            state.pending = KeyboardInterrupt()
-            state.interrupted = True
-
-        signal.signal(signal.SIGINT, interrupt)
-        state.attended = True
-        self.watchdog.arm(time.monotonic_ns() + ATTENTION_NS)
-        try:
-            yield
-        finally:
-            state.attended = False
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            pending = state.pending
-            if isinstance(pending, KeyboardInterrupt):
-                # It came after the guest had returned, or just before.
-                state.pending = None
-                raise pending
+            return contextlib.nullcontext()
+        return Guard(self.state, self.watchdog, timeout_ns)
 
     def retain(self) -> None:
         """Hold the native store open beyond `close`.

@@ -16,13 +16,14 @@ from ....hal.buffer import Buffer
 from ....hal.buffer_view import BufferView
 from ....hal.device import Device
 from ....hal.element_types import ElementType, NumericalType
-from ....hal.types import BufferUsage, EncodingType, MemoryAccess, MemoryType, parse_enum, parse_flags
+from ....hal.types import BufferUsage, EncodingType, MemoryAccess, MemoryType, lacks, parse_enum, parse_flags
 from ...refs import VmBuffer
 from ..arguments import element_type, expect, span_of, text_of
 from ..formatting import format_buffer_view
 from .state import HalState
 
 _WORD_BYTES = 4
+_EVERY_BIT = 0xFFFFFFFF
 
 
 def memory_type_of(value: int) -> MemoryType:
@@ -104,12 +105,12 @@ def buffer_assert(
             f"{text_of(message, 'message')}: the buffer has {buffer.byte_length} bytes, "
             f"at least {minimum_length} are needed"
         )
-    if memory_types & ~buffer.memory_type:
+    if lacks(buffer.memory_type, memory_types, _EVERY_BIT):
         raise InvalidArgumentError(
             f"{text_of(message, 'message')}: the buffer is in {buffer.memory_type!r}, "
             f"the program needs {memory_type_of(memory_types)!r}"
         )
-    if usage & ~buffer.allowed_usage:
+    if lacks(buffer.allowed_usage, usage, _EVERY_BIT):
         raise InvalidArgumentError(
             f"{text_of(message, 'message')}: the buffer allows {buffer.allowed_usage!r}, "
             f"the program needs {usage_of(usage)!r}"
