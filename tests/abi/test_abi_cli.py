@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -175,3 +176,55 @@ def test_pre_commit_hook_and_ci_example_run_commands_that_exist():
     used = {word for line in lines for word in line.split() if word.startswith("--")}
     assert len(lines) >= 3
     assert used <= options
+
+
+def test_outputs_that_cannot_be_written_exit_two(run, snippet, tmp_path):
+    path = snippet(DIRTY)
+    blocked = str(tmp_path / "no-folder" / "out.ll")
+    (tmp_path / "code.ll").write_text("define void @f() {\n  ret void\n}\n")
+    (tmp_path / "file").write_text("")
+    targets = ("--targets", "arm64-linux", "--base", "x86_64-generic")
+    for done in (
+        run("check", path, *targets, "--sarif", blocked),
+        run("retarget", str(tmp_path / "code.ll"), "--target", "arm64-linux", "-o", blocked),
+        run("shim", path, *targets, "--out", str(tmp_path / "file" / "sub")),
+    ):
+        assert done.exit_code == 2, done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("diff", "x86_64-linux", "arm64-linux"), "give the files"),
+        (("layout", "{}", "nosuch"), "nosuch"),
+        (("run", "--random", "0"), "0"),
+        (("run", "{}", "--targets", "wasm32"), "wasm32"),
+    ],
+)
+def test_questions_without_an_answer_exit_two_and_say_why(run, snippet, arguments, words):
+    path = snippet(DIRTY)
+    done = run(*(part.format(path) for part in arguments))
+    assert done.exit_code == 2
+    assert words in done.output
+
+
+def test_changes_of_one_target_are_told_as_before_and_after(run, snippet):
+    old, new = (
+        snippet("struct s { int a, b; };", "old.h"),
+        snippet("struct s { int a; long long b; };", "new.h"),
+    )
+    done = run("diff", old, new, "--targets", "arm64-linux", "--json")
+    assert json.loads(done.output)[0]["detail"] == (
+        "member b of struct s lies at 4 bytes before and at 8 bytes after"
+    )
+
+
+def test_cache_entries_of_others_are_not_believed(run, snippet, cache_home):
+    path = snippet(DIRTY)
+    assert run("check", path, "--targets", "arm64-linux", "--base", "x86_64-generic").exit_code == 1
+    for file in cache_home.rglob("*.json.gz"):
+        with gzip.open(file, "rt") as stream:
+            entry = json.load(stream)
+        with gzip.open(file, "wt") as stream:
+            json.dump({**entry, "data": {"targets": 1}}, stream)
+    assert run("check", path, "--targets", "arm64-linux", "--base", "x86_64-generic").exit_code == 1

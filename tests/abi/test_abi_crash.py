@@ -80,3 +80,42 @@ def test_run_pair_reports_what_the_example_shows():
     assert (arm.result, arm.signal_name) == ("crash", "SIGSEGV")
     home = run_pair(EXAMPLE / "portable.c", [EXAMPLE / "library.c"], target=BASE, **pair)
     assert home.result == "right"
+
+
+RECORDS_OF_INTEGERS = """
+typedef struct { int x, y, w, h; } rect; typedef struct { short a; signed char b; } small;
+typedef int (*each_fn)(rect r, small s, void *user);
+int area(rect r, small s); void each(each_fn fn, void *user);
+"""
+CALLER = """
+#include "records_generic.h"
+static int seen(rect r, small s, void *user) {
+  *(int *)user = r.x * 1000 + r.y * 100 + r.w * 10 + r.h + s.a * 10000 + s.b * 100000; return r.h == 4;
+}
+int main(void) {
+  rect r = {1, 2, 30, 40}; small s = {5, -6}; int got = 0;
+  each(seen, &got);
+  return (area(r, s) != 1199) | 2 * (got != -548766);
+}
+"""
+CALLEE = """
+#include "records.h"
+int area(rect r, small s) { return r.w * r.h + (s.b + s.a) * r.x; }
+void each(each_fn fn, void *user) {
+  rect r = {1, 2, 3, 4}; small s = {5, -6};
+  if (!fn(r, s, user)) *(int *)user = 0;
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["arm64-linux", "s390x-linux"])
+def test_shimmed_records_of_small_integers_keep_their_byte_order(tmp_path, target):
+    """An optimizer that knows the base's byte order would take these records apart the wrong way round."""
+    needs_runner(target)
+    for name, text in (("records.h", RECORDS_OF_INTEGERS), ("code.c", CALLER), ("library.c", CALLEE)):
+        (tmp_path / name).write_text(text)
+    query = Query(files=(str(tmp_path / "records.h"),), include_dirs=(str(tmp_path),))
+    native, _ = generate_shim(query, select_targets(target), base=BASE, name="records").write(tmp_path)
+    sources = [tmp_path / "library.c", native]
+    done = run_pair(tmp_path / "code.c", sources, base=BASE, target=find_target(target), query=query)
+    assert (done.result, done.status) == ("right", 0)

@@ -13,12 +13,14 @@ from sylvite.abi.ir_gate import check_ir, check_ir_file
 from sylvite.abi.ir_text import load_ir, parse_ir
 from sylvite.abi.oracle import Query
 from sylvite.abi.retarget import HostProgram, compile_ir, data_layout, extension_tables, retarget
+from sylvite.abi.rules import Verdict
 from sylvite.abi.running import generic_ir
 from sylvite.abi.targets import find_target, select_targets
 from sylvite.abi.toolchain import default_toolchain
 
 BASE = find_target("x86_64-generic")
 HEAD = f'target datalayout = "{data_layout(BASE)}"\ntarget triple = "{BASE.triple}"\n'
+ARM = find_target("arm64-linux")
 TARGETS = select_targets("arm64-linux,riscv64-linux,s390x-linux,x86_64-linux")
 
 HAZARDS = [
@@ -229,3 +231,23 @@ def test_extension_table_knows_who_extends():
     assert tables["arm64-linux"]["s8"] == ""
     assert (tables["s390x-linux"]["s32"], tables["s390x-linux"]["u32"]) == ("signext", "zeroext")
     assert (tables["riscv64-linux"]["s32"], tables["riscv64-linux"]["u32"]) == ("signext", "signext")
+
+
+def test_debug_information_gives_findings_the_names_of_the_source(tmp_path):
+    (tmp_path / "code.c").write_text(
+        "typedef struct { double a, b, c; } big; struct pair { long long a, b, c; };"
+        "void take(struct pair p, big b); int main(void) { take((struct pair){1}, (big){1}); return 0; }"
+    )
+    ir = generic_ir(tmp_path / "code.c", BASE, None, flags=["-g"])
+    report = check_ir(parse_ir(ir), [ARM])
+    assert "struct pair" in report.find("take").reason
+    assert "struct big" in report.find("take").reason
+    # `int main(void)` is as good a main as the other one.
+    assert report.find("main").verdict is not Verdict.SHIM
+
+
+def test_triple_like_no_target_needs_a_base(tmp_path):
+    text = 'target triple = "nonsense-foo-bar"\ndefine void @f() {\n  ret void\n}\n'
+    with pytest.raises(errors.InvalidArgumentError, match="nonsense"):
+        check_ir(parse_ir(text), [ARM])
+    assert check_ir(parse_ir(text), [ARM], base=BASE).find("f").verdict is Verdict.SAFE

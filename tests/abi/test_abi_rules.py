@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sylvite import errors
 from sylvite.abi.rules import Verdict
 
 CASES = [
@@ -129,3 +130,27 @@ def test_callback_that_takes_a_callback_is_followed(judged):
 def test_functions_of_system_headers_and_static_ones_are_left_out(judged):
     report = judged("#include <stdio.h>\nstatic inline int g(int a) { return a; }\nvoid f(void);\n")
     assert [entity.name for entity in report.entities] == ["f"]
+
+
+def test_incomplete_record_by_value_is_not_called_safe(judged):
+    report = judged("struct o; struct o make(void); enum e; void take(enum e x); void fine(struct o *p);")
+    assert [f.rule for f in report.find("make").findings] == ["incomplete"]
+    assert "incomplete" in {f.rule for f in report.find("take").findings}
+    assert report.find("fine").verdict is Verdict.SAFE
+
+
+def test_members_of_two_unnamed_records_are_two_callbacks(judged):
+    report = judged(
+        "typedef struct { float a, b; } v; typedef struct { double a[3]; } w;"
+        "typedef struct { void (*go)(v); } first; typedef struct { void (*go)(w); } second;"
+        "void f(second *s);",
+        targets="arm64-linux",
+    )
+    assert {e.name for e in report.entities if e.kind == "callback"} == {"first.go", "second.go"}
+    assert "second.go" in report.find("f").reason
+
+
+def test_nesting_without_end_is_a_typed_error(judged):
+    levels = "".join(f"struct s{i} {{ struct s{i - 1} a; }};" for i in range(1, 600))
+    with pytest.raises(errors.FormatError, match="nested too deeply"):
+        judged(f"struct s0 {{ int x; }};{levels} void f(struct s599 d);", targets="arm64-linux")

@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import SylviteError
+from ..errors import SylviteError, UnavailableError
 from .allowlist import Allowed, AllowList, load_allow_list
 from .differences import Change, diff_examinations, diff_targets
 from .guard import check as check_files
@@ -49,6 +49,10 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except SylviteError as error:
             click.echo(f"sylvite abi: {error}", err=True)
+            sys.exit(2)
+        except OSError as error:
+            # What is read is checked before; this is an output that cannot be written.
+            click.echo(f"sylvite abi: {error.filename or 'output'}: {error.strerror}", err=True)
             sys.exit(2)
 
 
@@ -215,6 +219,8 @@ def targets(as_json: bool) -> None:
 def diff(a: str, b: str, files: tuple[str, ...], targets: str, as_json: bool, **options: Any) -> None:
     """What changed: between two versions of a header (A and B are files), or between two targets (A and B
     are targets, followed by FILES)."""
+    if not files and not Path(a).exists() and a in TARGETS:
+        raise click.UsageError(f"{a} and {b} are targets: give the files to compare, too")
     changes = _target_changes(a, b, files, options) if files else _file_changes(a, b, targets, options)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(change) for change in changes], indent=1))
@@ -368,7 +374,9 @@ def retarget_command(
     help="Declares what the caller calls: the verdicts to compare with.",
 )
 @click.option("--libc", is_flag=True, help="Link with musl (built on first use) instead of no C library.")
-@click.option("--random", "count", type=int, help="Run N random signatures instead of files.")
+@click.option(
+    "--random", "count", type=click.IntRange(min=1), help="Run N random signatures instead of files."
+)
 @click.option("--seed", default=1, show_default=True, help="With --random.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def run_command(
@@ -379,6 +387,8 @@ def run_command(
     qemu-user: right, wrong or crash, beside the guard's verdict. CALLER has main; it returns 0 when all is
     right."""
     chosen = [target for target in select_targets(targets) if runner(target) is not None]
+    if not chosen:
+        raise UnavailableError(f"no program for {targets} can be run here: install qemu-user")
     if count is not None:
         rows = _random_rows(find_target(base), chosen, seed, count)
     elif caller is not None:
@@ -390,12 +400,15 @@ def run_command(
     else:
         table = Table()
         for title in rows[0] if rows else ():
-            table.add_column(title.replace("_", " "), overflow="fold")
+            table.add_column(_TITLES.get(title, title), overflow="fold")
         for row in rows:
             table.add_row(*(str(value) for value in row.values()))
         Console().print(table)
     bad = any(row.get("result", "right") != "right" or row.get("missed") for row in rows)
     sys.exit(1 if bad else 0)
+
+
+_TITLES = {"flagged_harmless": "of them right", "harmless_share": "share"}
 
 
 def _random_rows(base: Target, chosen: Sequence[Target], seed: int, count: int) -> list[dict[str, Any]]:

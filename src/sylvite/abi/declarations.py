@@ -84,6 +84,7 @@ class _Reader:
         self.functions: dict[str, Function] = {}
         self.callbacks: dict[str, Callback] = {}
         self.records: dict[str, Record] = {}
+        self.typedefs: dict[str, str] = {}
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -118,6 +119,9 @@ class _Reader:
     # -- declarations ---------------------------------------------------------------------------
 
     def scope(self, node: Node) -> None:
+        for child in node.get("inner", ()):
+            if child.get("kind") == "TypedefDecl" and (record := _unnamed_record(child)) is not None:
+                self.typedefs.setdefault(record[1], child["name"])
         for child in node.get("inner", ()):
             self.declaration(child)
 
@@ -181,7 +185,7 @@ class _Reader:
             )  # fmt: skip
             self._nested(name, written, file, line)
         elif (unnamed := _unnamed_record(node)) is not None:
-            self._named_record(name, name, unnamed == "union", file, line)
+            self._named_record(name, name, unnamed[0] == "union", file, line)
 
     def _record(self, node: Node, file: str, line: int) -> None:
         if not node.get("completeDefinition"):
@@ -190,7 +194,7 @@ class _Reader:
         tag = node.get("tagUsed", "struct")
         if name:
             self._named_record(name, f"{tag} {name}", tag == "union", file, line)
-        self._fields(name or "", node, file, line)
+        self._fields(name or self.typedefs.get(node.get("id", ""), ""), node, file, line)
 
     def _named_record(self, name: str, expression: str, union: bool, file: str, line: int) -> None:
         self.records.setdefault(
@@ -245,8 +249,8 @@ def _type_kinds(node: Node) -> list[str]:
     return kinds
 
 
-def _unnamed_record(node: Node) -> str | None:
-    """``struct`` or ``union`` when a typedef is the only name of a record."""
+def _unnamed_record(node: Node) -> tuple[str, str] | None:
+    """``struct`` or ``union``, and the node's id, when a typedef is the only name of a record."""
     here = node
     while True:
         inner = [child for child in here.get("inner", ()) if str(child.get("kind", "")).endswith("Type")]
@@ -256,7 +260,8 @@ def _unnamed_record(node: Node) -> str | None:
         if here["kind"] == "RecordType":
             declared = here.get("decl", {})
             spelled = str(here.get("type", {}).get("qualType", ""))
-            return None if declared.get("name") else ("union" if spelled.startswith("union") else "struct")
+            word = "union" if spelled.startswith("union") else "struct"
+            return None if declared.get("name") else (word, str(declared.get("id", "")))
         if here["kind"] not in ("ElaboratedType", "QualType", "AttributedType"):
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from .toolchain import default_toolchain
 
 __all__ = ["check", "examine_files"]
 
-_FORMAT = 5
+_FORMAT = 6
 
 
 def check(
@@ -53,7 +54,9 @@ def check(
     store = default_cache() if cache is True else (cache or None)
     key = _report_key(query, chosen, against)
     if store is not None and (stored := store.load(key)) is not None:
-        return report_from_json(stored)
+        # An entry that something else wrote counts as absent.
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            return report_from_json(stored)
     examination = examine(query, chosen, base=against, jobs=jobs)
     report = judge(examination, chosen, against)
     if store is not None:

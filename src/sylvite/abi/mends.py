@@ -17,6 +17,7 @@ MENDS: Mapping[str, str] = {
     "unjudged-callback": "give the callback type a typedef",
     "variadic": "call it through its variadic prototype, or through a shim with fixed arguments",
     "no-prototype": "declare its parameters, (void) when there are none",
+    "incomplete": "include the header that defines the type",
     "half-float": "pass float, or a pointer",
     "plain-char": "say signed char, unsigned char or uint8_t",
     "va-list": "offer a variant with an array or a pointer",

@@ -8,6 +8,7 @@ debug information, the layout of everything reachable. Nothing here knows a call
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -199,7 +200,9 @@ def examine(
     asked = tuple({target.name: target for target in (first, *targets)}.values())
     key = _cache_key(query, asked, toolchain)
     if cache is not None and (stored := cache.load(key)) is not None:
-        return _from_data(stored, asked)
+        # An entry that something else wrote counts as absent.
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+            return _from_data(stored, asked)
     with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as folder:
         workspace = _Workspace(query=query, toolchain=toolchain, folder=Path(folder))
         declarations = workspace.declarations(first)
@@ -405,7 +408,7 @@ def _renamed(found: Declarations, given: Mapping[str, str]) -> Declarations:
 
 # -- the cache's form -------------------------------------------------------------------------------
 
-_FORMAT = 5
+_FORMAT = 6
 
 
 def _cache_key(query: Query, targets: Sequence[Target], toolchain: Toolchain) -> str:

@@ -310,8 +310,7 @@ class _Judge:
         elif node.variadic:
             yield self.finding(
                 Verdict.RULE, "variadic", {name: targets[name].varargs for name in names}, always=True,
-                reason=lambda a, b: "it is variadic: a call through a fixed prototype puts arguments where "
-                f"{b} does not look for them ({_varargs(targets[b])}; on {a}: {_varargs(targets[a])})",
+                reason=lambda a, b: _variadic_words(targets[a], targets[b]),
             )  # fmt: skip
         for number, index in enumerate(_value_types(node)):
             yield from self._value_rules(_label(subject, number), index, views)
@@ -331,6 +330,12 @@ class _Judge:
             yield self.finding(
                 Verdict.RULE, "vector", same, always=True,
                 reason=lambda _a, _b: f"{label} is a vector by value: its registers depend on CPU features",
+            )  # fmt: skip
+        if plain.kind == "forward" or (plain.kind == "enum" and not plain.size):
+            yield self.finding(
+                Verdict.RULE, "incomplete", same, always=True,
+                reason=lambda _a, _b: f"{label} ({graph.name(index)}) is passed by value, but is "
+                "not defined here, so clang cannot tell",
             )  # fmt: skip
         inside = _basics_inside(graph, index)
         if inside & {"_Float16", "__fp16", "__bf16"}:
@@ -417,6 +422,15 @@ _VARARGS = {
 
 def _varargs(target: Target) -> str:
     return _VARARGS.get(target.varargs, target.varargs)
+
+
+def _variadic_words(a: Target, b: Target) -> str:
+    if a.varargs == b.varargs:
+        return "it is variadic: a call through a fixed prototype is lowered otherwise than its callee expects"
+    return (
+        f"it is variadic: a call through a fixed prototype puts arguments where {b.name} does not look for "
+        f"them ({_varargs(b)}; on {a.name}: {_varargs(a)})"
+    )
 
 
 def _label(subject: _Subject, number: int) -> str:

@@ -122,7 +122,7 @@ class Program:
                 ["-static", "--gc-sections", *map(str, self.objects), "-o", str(output)], tool="ld.lld"
             )
         if done.returncode != 0:
-            raise FormatError(failure_text(done) or done.stderr, where=str(output))
+            raise FormatError(failure_text(done), where=f"the program for {self.target.name}")
         return output
 
     def run(self, program: Path, *arguments: str, timeout_s: float = TIMEOUT_S) -> Outcome:

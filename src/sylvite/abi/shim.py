@@ -229,6 +229,8 @@ class _Maker:
     def _value(self, text: str, index: int) -> _Value:
         plain = self.graph.plain(index)
         node = self.graph.nodes[plain]
+        if node.kind == "forward" or (node.kind == "enum" and not node.size):
+            raise FormatError(f"{self.graph.name(index)} is passed by value but not defined", where=text)
         spelled = text if text.startswith("__typeof__") else f"__typeof__({text})"
         way = _way(self.graph, node)
         if way == "pointer":
