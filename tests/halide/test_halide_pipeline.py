@@ -577,3 +577,16 @@ def test_intermediates_are_reused_between_calls(device):
 def test_place_of_other_things_is_refused():
     with drivers.create_device("null") as null, pytest.raises(InvalidArgumentError, match="no WebAssembly"):
         place_of(null)
+
+
+@pytest.mark.parametrize("features", [(), ("wasm_threads",)])
+def test_parallel_loops_run_on_a_device_with_workers(features):
+    stage, out = hl.Func("stage"), hl.Func("out")
+    stage[x, y] = x * y
+    out[x, y] = stage[x, y] + stage[x + 1, y]
+    stage.compute_root().parallel(y)
+    out.parallel(y)
+    with drivers.create_device("local-task") as device:
+        result = sylvite_halide.compile(out, device=device, features=features)(shape=(30, 40))
+        rows, columns = np.mgrid[:30, :40]
+        np.testing.assert_array_equal(result, rows * (2 * columns + 1))

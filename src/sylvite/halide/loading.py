@@ -146,9 +146,7 @@ def _extern(
     if function_type is None:
         raise InvalidArgumentError(f"the pipeline has no extern stage {symbol!r}")
     function = extern_function(runtime, symbol, target, function_type, order)
-    return place.space.store.create_function(
-        function_type.parameters, function_type.results, function, name=symbol
-    )
+    return place.space.make_function(function_type.parameters, function_type.results, function)
 
 
 def _imported_functions(module: wasm.Module) -> dict[str, FunctionType]:

@@ -98,15 +98,14 @@ class Runtime:
         self._depth = 0
 
     def _instantiate(self, space: LinkSpace) -> Mapping[str, Function]:
-        store = space.store
-        compiled = space.engine.compile(guest_runtime.assemble(), name="halide_runtime")
-        instance = store.instantiate(
+        compiled = space.compile(guest_runtime.assemble(), name="halide_runtime")
+        instance = space.instantiate(
             compiled,
             {
                 **space.platform,
-                ("host", "free_lists"): store.create_global(_I32, self._lists, mutable=False),
-                ("host", guest_runtime.HOST_ALLOCATE): store.create_function([_I32], [_I32], self._allocate),
-                ("host", guest_runtime.HOST_FREE): store.create_function([_I32], [], self._free),
+                ("host", "free_lists"): space.make_constant(self._lists),
+                ("host", guest_runtime.HOST_ALLOCATE): space.make_function([_I32], [_I32], self._allocate),
+                ("host", guest_runtime.HOST_FREE): space.make_function([_I32], [], self._free),
             },
         )
         exports: Mapping[str, Function] = instance.exports  # type: ignore[assignment]
@@ -136,15 +135,14 @@ class Runtime:
                 self.note_failure(kind.decode(values, self.memory.text))
                 return kind.code
 
-            function = space.store.create_function(kind.parameter_types, [_I32], fail, name=name)
+            function = space.make_function(kind.parameter_types, [_I32], fail)
         elif name in HOST_SYMBOLS:
             item = HOST_SYMBOLS[name]
             parameters, _, result = item.types.partition(":")
-            function = space.store.create_function(
+            function = space.make_function(
                 [_TYPES[letter] for letter in parameters],
                 [_TYPES[letter] for letter in result],
                 item.method.__get__(self),
-                name=name,
             )
         else:
             return None
