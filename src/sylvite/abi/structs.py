@@ -56,7 +56,7 @@ MAX_CONSTANT_COUNT: Final = 64
 MAX_BINDING_COUNT: Final = 64
 
 
-class DispatchAttributeFlags(enum.IntFlag, boundary=enum.KEEP):
+class DispatchAttributeFlags(enum.IntFlag):
     """``flags`` of `DISPATCH_ATTRIBUTES`."""
 
     NONE = 0

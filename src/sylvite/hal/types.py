@@ -9,6 +9,7 @@ Source: ``iree/hal/buffer.h``, ``iree/hal/buffer_view.h``, ``iree/hal/command_bu
 from __future__ import annotations
 
 import enum
+import sys
 from typing import Final, TypeVar
 
 from ..errors import InvalidArgumentError
@@ -39,7 +40,35 @@ QUEUE_AFFINITY_ANY: Final = -1
 """As a queue affinity: any queue of the device. Devices here have one queue."""
 
 
-class MemoryType(enum.IntFlag, boundary=enum.STRICT):
+if sys.version_info >= (3, 11):
+
+    class _StrictFlag(enum.IntFlag, boundary=enum.STRICT):
+        """Flags that refuse bits they do not define."""
+
+else:
+
+    class _StrictFlag(enum.IntFlag):
+        """Flags that refuse bits they do not define: Python 3.10 has no boundaries."""
+
+        @classmethod
+        def _known(cls) -> int:
+            mask = 0
+            for member in cls.__members__.values():
+                mask |= member.value
+            return mask
+
+        @classmethod
+        def _missing_(cls, value: object) -> enum.Enum:
+            if not isinstance(value, int) or value & ~cls._known():
+                raise ValueError(f"{value!r} is not a valid {cls.__name__}")
+            combined: enum.Enum = super()._missing_(value)
+            return combined
+
+        def __invert__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204
+            return type(self)(self._known() & ~self._value_)
+
+
+class MemoryType(_StrictFlag):
     """Where memory lives and who sees it."""
 
     NONE = 0
@@ -56,7 +85,7 @@ class MemoryType(enum.IntFlag, boundary=enum.STRICT):
     OPTIMAL_FOR_DEVICE = OPTIMAL | DEVICE_LOCAL
 
 
-class MemoryAccess(enum.IntFlag, boundary=enum.STRICT):
+class MemoryAccess(_StrictFlag):
     """How memory may be, or is going to be, accessed."""
 
     NONE = 0
@@ -70,7 +99,7 @@ class MemoryAccess(enum.IntFlag, boundary=enum.STRICT):
     ALL = READ | WRITE | DISCARD
 
 
-class BufferUsage(enum.IntFlag, boundary=enum.STRICT):
+class BufferUsage(_StrictFlag):
     """What a buffer may be used for."""
 
     NONE = 0
@@ -106,7 +135,7 @@ class EncodingType(enum.IntEnum):
     DENSE_ROW_MAJOR = 1
 
 
-class CommandBufferMode(enum.IntFlag, boundary=enum.STRICT):
+class CommandBufferMode(_StrictFlag):
     """How a command buffer is going to be used."""
 
     DEFAULT = 0
@@ -118,7 +147,7 @@ class CommandBufferMode(enum.IntFlag, boundary=enum.STRICT):
     RETAIN_DISPATCH_METADATA = 1 << 8
 
 
-class CommandCategory(enum.IntFlag, boundary=enum.STRICT):
+class CommandCategory(_StrictFlag):
     """Which kinds of commands a command buffer may hold."""
 
     NONE = 0
@@ -127,7 +156,7 @@ class CommandCategory(enum.IntFlag, boundary=enum.STRICT):
     ANY = TRANSFER | DISPATCH
 
 
-class ExecutionStage(enum.IntFlag, boundary=enum.STRICT):
+class ExecutionStage(_StrictFlag):
     """Stages of execution a barrier orders."""
 
     NONE = 0
@@ -139,13 +168,13 @@ class ExecutionStage(enum.IntFlag, boundary=enum.STRICT):
     HOST = 1 << 5
 
 
-class ExecutionBarrierFlags(enum.IntFlag, boundary=enum.STRICT):
+class ExecutionBarrierFlags(_StrictFlag):
     """Options of an execution barrier: none are defined yet."""
 
     NONE = 0
 
 
-class AccessScope(enum.IntFlag, boundary=enum.STRICT):
+class AccessScope(_StrictFlag):
     """Who accesses memory on a side of a memory barrier."""
 
     NONE = 0
@@ -161,7 +190,7 @@ class AccessScope(enum.IntFlag, boundary=enum.STRICT):
     MEMORY_WRITE = 1 << 9
 
 
-class DispatchFlags(enum.IntFlag, boundary=enum.STRICT):
+class DispatchFlags(_StrictFlag):
     """Options of a dispatch."""
 
     NONE = 0
