@@ -154,3 +154,16 @@ def test_nesting_without_end_is_a_typed_error(judged):
     levels = "".join(f"struct s{i} {{ struct s{i - 1} a; }};" for i in range(1, 600))
     with pytest.raises(errors.FormatError, match="nested too deeply"):
         judged(f"struct s0 {{ int x; }};{levels} void f(struct s599 d);", targets="arm64-linux")
+
+
+def test_record_of_one_pointer_is_not_taken_for_the_hidden_pointer_to_it(judged):
+    """Both lower to one ``ptr``: x86-64 Linux hands over the member, s390x and Windows its address."""
+    report = judged(
+        "typedef struct __attribute__((aligned(16))) { void *p; } s; typedef void (*cb)(s);"
+        "void f(s x); void g(cb x);",
+        targets="s390x-linux,x86_64-windows-msvc",
+    )
+    for name in ("f", "cb", "g"):
+        entity = report.find(name)
+        assert entity.verdict is Verdict.SHIM
+        assert set(entity.targets) == {"s390x-linux", "x86_64-windows-msvc"}

@@ -17,7 +17,7 @@ from .toolchain import default_toolchain
 
 __all__ = ["check", "examine_files"]
 
-_FORMAT = 6
+_FORMAT = 7
 
 
 def check(

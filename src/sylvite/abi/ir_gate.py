@@ -38,6 +38,7 @@ _HALVES = ("half", "bfloat")
 _PLACED = {
     "byval": "a record copied onto the stack",
     "sret": "a record returned through a hidden pointer",
+    "dead_on_return": "a record passed through a hidden pointer",
     "inalloca": "arguments laid out in memory for 32-bit Windows",
     "preallocated": "arguments laid out in memory for 32-bit Windows",
     "inreg": "a value forced into registers",
@@ -197,7 +198,7 @@ class _Gate:
         self, name: str, signature: LoweredSignature, call: IrCall | None = None
     ) -> Iterator[Finding]:
         expected = self.base_signatures.get(name)
-        if expected is None or expected.shape == signature.shape:
+        if expected is None or expected.registers == signature.registers:
             return
         if expected.variadic and signature.variadic:
             return

@@ -21,6 +21,8 @@ PLACING = frozenset(
     {
         "byval", "sret", "inalloca", "preallocated", "byref", "inreg", "nest", "swiftself", "swifterror",
         "swiftasync", "alignstack", "elementtype",
+        # Moves nothing, but tells the hidden pointer to a record from a record of one pointer.
+        "dead_on_return",
     }
 )  # fmt: skip
 _CONVENTION = re.compile(
@@ -72,6 +74,11 @@ class LoweredSignature:
         """Everything but extension attributes: two targets may share generic code only if it is equal."""
         inside = ", ".join(value.shape for value in self.parameters) + (", ..." if self.variadic else "")
         return f"{self.convention} {self.result.shape} ({inside})".strip()
+
+    @property
+    def registers(self) -> str:
+        """`shape` without what other versions of clang do not write."""
+        return self.shape.replace(" dead_on_return", "")
 
     @property
     def extensions(self) -> tuple[str, ...]:
@@ -199,7 +206,7 @@ class Scanner:
 
 
 _NUMBER = re.compile(r"\d+")
-_TYPED = frozenset({"byval", "sret", "inalloca", "preallocated", "byref", "elementtype"})
+_TYPED = frozenset({"byval", "sret", "inalloca", "preallocated", "byref", "elementtype", "dead_on_return"})
 _ATTRIBUTES = EXTENSIONS | PLACING | frozenset(
     {
         "noundef", "nonnull", "noalias", "nocapture", "captures", "nofree", "dereferenceable",

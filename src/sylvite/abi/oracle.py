@@ -408,7 +408,7 @@ def _renamed(found: Declarations, given: Mapping[str, str]) -> Declarations:
 
 # -- the cache's form -------------------------------------------------------------------------------
 
-_FORMAT = 6
+_FORMAT = 7
 
 
 def _cache_key(query: Query, targets: Sequence[Target], toolchain: Toolchain) -> str:

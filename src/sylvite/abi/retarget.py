@@ -232,7 +232,7 @@ def _wanted(
     values = (mine.result, *mine.parameters)
     if known is not None:
         told = known.extensions
-        if len(told) == len(values) and known.shape == mine.shape:
+        if len(told) == len(values) and known.registers == mine.registers:
             return told
         if known.variadic and len(told) < len(values):
             # What is beyond the prototype has been promoted to int or wider.
