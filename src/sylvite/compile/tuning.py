@@ -43,7 +43,6 @@ _TARGET = (
     'target_triple = "wasm32-unknown-emscripten", ukernels = "%s"}'
 )
 _ALL_KERNELS = "mmt4d,pack,unpack"
-_NO_PRODUCTS = "pack,unpack"
 _KERNEL_TYPES = {("f32", "f32", "f32"), ("i8", "i8", "i32")}
 """Element types of left, right and result that `sylvite.kernels` multiplies."""
 
@@ -79,10 +78,9 @@ _PLANE = 1 << 17
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retargeted:
-    """What `retarget` did: ``products`` matrix products found, ``kernels`` of them left to kernels."""
+    """What `retarget` did: ``products`` matrix products were left to kernels."""
 
     products: int
-    kernels: int
 
 
 def first_half_flags(flags: Iterable[str]) -> tuple[str, ...]:
@@ -108,15 +106,14 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
     """
     matches = [match[1] for flag in flags if (match := _FEATURES.fullmatch(flag))]
     features = matches[-1] if matches else ""
-    products = kernels = targets = 0
+    target = _TARGET % (features, _ALL_KERNELS)
+    products = targets = 0
     with source.open(encoding="utf-8") as lines, destination.open("w", encoding="utf-8") as output:
         for block in _blocks(lines):
             found = list(_PRODUCT.finditer(block))
-            ours = all((p["left"], p["right"], p["result"]) in _KERNEL_TYPES for p in found)
+            _check_types(found)
             products += len(found)
-            kernels += len(found) if ours else 0
-            target = _TARGET % (features, _ALL_KERNELS if ours else _NO_PRODUCTS)
-            if len(found) == 1 and ours:
+            if len(found) == 1:
                 block = _retile(block, found[0])
             elif not found:
                 block = write_out_depthwise(_recopy(block))
@@ -128,7 +125,19 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
                 output.write(line)
     if not targets:
         raise CompileError("the compiler's output names no target that could be replaced")
-    return Retargeted(products=products, kernels=kernels)
+    return Retargeted(products=products)
+
+
+def _check_types(products: Iterable[re.Match[str]]) -> None:
+    """Refuse products without kernels.
+
+    Executables of one module must share one target: the linker puts those of another target into a variant
+    of their own, of the same format, which the program then never looks into.
+    """
+    for product in products:
+        types = (product["left"], product["right"], product["result"])
+        if types not in _KERNEL_TYPES:
+            raise CompileError(f"no kernel multiplies {types[0]} by {types[1]} into {types[2]}")
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[str]:

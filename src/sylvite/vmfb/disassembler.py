@@ -97,7 +97,9 @@ def _directives(module: ModuleDef, rodata: Callable[[int], memoryview] | None) -
 
 
 def _function_lines(module: ModuleDef, function: FunctionDef, *, show_offsets: bool) -> Iterator[str]:
-    name = function.name or f"fn{function.ordinal}"
+    # The tool takes the debug database's word, even where the compiler filled it in wrongly.
+    debugged = module.debug.function_name(function.ordinal) if module.debug else None
+    name = debugged or function.name or f"fn{function.ordinal}"
     for export in module.exports:
         if export.ordinal == function.ordinal:
             yield f"vm.export @{export.name}" + ("" if export.name == name else f" = @{name}")
