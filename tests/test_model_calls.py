@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -296,6 +297,16 @@ def test_load_shared_device_stays_open(artifact):
 def test_load_wrong_options_are_refused(artifact, options, error, message):
     with pytest.raises(error, match=message):
         sylvite.load(artifact, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"dims": {"N": -2}}, "dim 'N' needs a non-negative integer"), ({"dimz": {"N": 1}}, "an option dimz")],
+)
+def test_load_checks_compile_options_before_shapes_are_known(options, message):
+    path = Path(__file__).parents[1] / "examples" / "mnist" / "mnist.onnx"
+    with pytest.raises(InvalidArgumentError, match=message):
+        sylvite.load(path, **options)
 
 
 def test_load_missing_file_is_named():

@@ -168,14 +168,19 @@ def make_options(
     return CompileOptions(
         target=target,
         features=chosen,
-        dims=_checked_dims(dims or {}),
+        dims=checked_dims(dims or {}),
         optimization=optimization,
         flags=tuple(flags),
         **rest,
     )
 
 
-def _checked_dims(dims: Mapping[str, int]) -> dict[str, int]:
+def checked_dims(dims: Mapping[str, int]) -> dict[str, int]:
+    """A copy of ``dims``.
+
+    Raises:
+        InvalidArgumentError: an extent that is not one.
+    """
     for name, extent in dims.items():
         if isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
             raise InvalidArgumentError(f"dim {name!r} needs a non-negative integer, got {extent!r}")

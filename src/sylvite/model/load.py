@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from ..compile import Artifact, Progress, cache_root
 from ..compile import compile as compile_model
+from ..compile.options import checked_dims
 from ..compile.sources import Source, resolve
 from ..drivers import create_device
 from ..engines.base import Limits
@@ -170,6 +172,10 @@ def _compiled(
     source: Any, dims: Mapping[str, int], options: Mapping[str, Any], loader: _Loader, variants: int
 ) -> ProgramSource:
     """Compile now, or when shapes are known if the model has symbolic dims and ``variants`` allows."""
+    dims = checked_dims(dims)
+    unknown = sorted(options.keys() - inspect.signature(compile_model).parameters.keys())
+    if unknown:
+        raise InvalidArgumentError(f"neither load nor compile has an option {', '.join(unknown)}")
     resolved = resolve(source, example_inputs=options.get("example_inputs"))
     options = {name: value for name, value in options.items() if name != "example_inputs"}
     open_signature = _open_signature(resolved, dims) if variants else None
