@@ -8,8 +8,10 @@ so that a busy machine disturbs little; the clock may still differ between round
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -132,6 +134,7 @@ def jobs_of(space: LinkSpace, products: dict[str, Product], *, relaxed: bool) ->
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_kernels", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="write the numbers there")
     options = parser.parse_args()
     with LinkSpace(engines.create("wasmtime")) as space:
         products = {name: Product(space, *shape) for name, *shape in SHAPES}
@@ -144,7 +147,9 @@ def main() -> None:
         for name, rate in rates.items():
             table.add_row(name, f"{rate:.1f}", f"{rate / peak:.0%}")
     Console().print(table)
-    Console().print(machine())
+    if options.json is not None:
+        gflops = {name: rate for rates in results.values() for name, rate in rates.items()}
+        options.json.write_text(json.dumps({"machine": machine(), "gflops": gflops}, indent=2))
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--calls", type=int, default=100)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, help="write the numbers there")
     arguments = parser.parse_args()
     inputs = [np.arange(4, dtype=np.float32), np.ones(4, np.float32)]
     with tempfile.TemporaryDirectory() as folder:
@@ -102,9 +102,8 @@ def main() -> None:
     for name, result in results.items():
         base = results[f"iree.runtime, {name.rpartition(', ')[2]}"]
         result["ratio"] = result["median_us"] / base["median_us"]
-    if arguments.json:
-        print(json.dumps({"machine": machine(), "results": results}, indent=2))
-        return
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"machine": machine(), "results": results}, indent=2))
     for name, result in results.items():
         print(
             f"{name:44} {result['median_us']:8.1f} us  best {result['best_us']:7.1f}  "
