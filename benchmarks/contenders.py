@@ -18,6 +18,7 @@ from .models import ROOT, RealModel
 
 NODE_MODULES = ROOT / ".cache" / "node"
 ORT_WEB = "onnxruntime-web@1.30.0"
+TFJS = ("@tensorflow/tfjs-core@4.22.0", "@tensorflow/tfjs-backend-wasm@4.22.0")
 
 
 class ContenderUnavailableError(RuntimeError):
@@ -49,16 +50,15 @@ def inline_onnx(model: RealModel) -> Path:
 
 
 class SylviteContender:
-    """Sylvite on a device; timing covers model(inputs) with numpy inputs and outputs."""
+    """Sylvite on ``local-sync`` or ``local-task``; timing covers model(inputs), numpy in and out."""
 
-    def __init__(
-        self, model: RealModel, *, device: str = "local-sync", features: Sequence[str] = ("simd128",)
-    ) -> None:
+    def __init__(self, model: RealModel, *, threads: int = 1) -> None:
         import sylvite
 
-        self.name = f"sylvite {device}" + (" relaxed" if "relaxed-simd" in features else "")
+        self.name = f"sylvite{_suffix(threads)}"
+        device = "local-sync" if threads == 1 else f"local-task://{threads}"
         self.inputs = model.inputs()
-        artifact = compile_model(model, "wasm32", features=features)
+        artifact = compile_model(model, "wasm32")
         begin = time.perf_counter()
         self.model = sylvite.load(artifact, device=device, parameters=model.parameters() or None)
         self.load_ms = (time.perf_counter() - begin) * 1e3
@@ -118,15 +118,17 @@ class IreeContender:
 
 
 class OnnxRuntimeContender:
-    """onnxruntime, CPU provider."""
+    """onnxruntime, CPU provider. Its threads are told to stop spinning when a run ends: on a machine with as
+    many cores as threads they would otherwise spin into the time of the side that runs next."""
 
     def __init__(self, model: RealModel, *, threads: int = 1) -> None:
         import onnxruntime as ort
 
-        self.name = "onnxruntime"
+        self.name = f"onnxruntime{_suffix(threads)}"
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         path = inline_onnx(model)
         begin = time.perf_counter()
         self.session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -146,58 +148,62 @@ class OnnxRuntimeContender:
         self.session = None
 
 
-class OrtWebContender:
-    """onnxruntime-web's wasm backend in Node, in its own process; timing happens inside it."""
+class NodeContender:
+    """A side in a Node process of its own, which times itself. Requests and answers are lines of JSON.
 
-    def __init__(self, model: RealModel, *, threads: int = 1) -> None:
-        self.name = "onnxruntime-web"
-        folder = install_node_package(ORT_WEB)
+    Args:
+        name: of the side.
+        script: in this folder; it gets the folder with ``node_modules`` as its argument.
+        packages: npm requirements.
+    """
+
+    def __init__(self, name: str, script: str, packages: Sequence[str]) -> None:
+        self.name = name
+        modules = install_node_packages(packages)
+        if shutil.which("node") is None:
+            raise ContenderUnavailableError("node is not installed")
         self.folder = tempfile.TemporaryDirectory()
         self.process = subprocess.Popen(
-            ["node", str(Path(__file__).with_name("ort_web.mjs")), str(folder)],
+            ["node", str(Path(__file__).with_name(script)), str(modules)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        path = inline_onnx(model)
-        self.load_ms = self._ask({"load": str(path), "threads": threads})["milliseconds"]
-        self._ask({"feed": self._feed(path, model.inputs())})
 
-    def _feed(self, path: Path, inputs: list[np.ndarray]) -> list[dict[str, Any]]:
-        import onnx
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One request.
 
-        graph = onnx.load(path, load_external_data=False).graph
-        weights = {tensor.name for tensor in graph.initializer}
-        names = [value.name for value in graph.input if value.name not in weights]
-        feed = []
-        for index, (name, array) in enumerate(zip(names, inputs, strict=True)):
-            file = Path(self.folder.name) / f"input{index}.bin"
-            file.write_bytes(np.ascontiguousarray(array).tobytes())
-            feed.append(
-                {"name": name, "type": str(array.dtype), "dims": list(array.shape), "file": str(file)}
-            )
-        return feed
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        Raises:
+            ContenderUnavailableError: the process ended, or answered with an error.
+        """
         stdin, stdout = self.process.stdin, self.process.stdout
         if stdin is None or stdout is None:
-            raise ContenderUnavailableError("onnxruntime-web: no pipe to node")
-        stdin.write(json.dumps(request) + "\n")
-        stdin.flush()
+            raise ContenderUnavailableError(f"{self.name}: no pipe to node")
+        try:
+            stdin.write(json.dumps(request) + "\n")
+            stdin.flush()
+        except BrokenPipeError as error:
+            raise ContenderUnavailableError(f"{self.name}: node ended") from error
         line = stdout.readline()
         if not line:
-            raise ContenderUnavailableError("onnxruntime-web: node ended")
+            raise ContenderUnavailableError(f"{self.name}: node ended")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise ContenderUnavailableError(f"onnxruntime-web: {answer['error'][:200]}")
+            raise ContenderUnavailableError(f"{self.name}: {answer['error'][:200]}")
         return answer
 
+    def write(self, name: str, array: np.ndarray) -> dict[str, Any]:
+        """Put an array into a file; returns how a request tells of it."""
+        file = Path(self.folder.name) / f"{name}.bin"
+        file.write_bytes(np.ascontiguousarray(array).tobytes())
+        return {"type": str(array.dtype), "dims": list(array.shape), "file": str(file)}
+
     def run(self) -> float:
-        return float(self._ask({"run": 1})["milliseconds"])
+        return float(self.ask({"run": 1})["milliseconds"])
 
     def outputs(self) -> list[np.ndarray]:
-        outputs = self._ask({"outputs": self.folder.name})["outputs"]
+        outputs = self.ask({"outputs": self.folder.name})["outputs"]
         return [np.fromfile(o["file"], dtype=o["type"]).reshape(o["dims"]) for o in outputs]
 
     def close(self) -> None:
@@ -207,21 +213,92 @@ class OrtWebContender:
         self.folder.cleanup()
 
 
-def install_node_package(requirement: str) -> Path:
-    """Install an npm package under ``.cache/node`` once; returns the folder with ``node_modules``."""
-    name = requirement.rsplit("@", 1)[0]
-    if not (NODE_MODULES / "node_modules" / name).exists():
+class OrtWebContender(NodeContender):
+    """onnxruntime-web's wasm backend."""
+
+    def __init__(self, model: RealModel, *, threads: int = 1) -> None:
+        super().__init__(f"onnxruntime-web{_suffix(threads)}", "ort_web.mjs", [ORT_WEB])
+        path = inline_onnx(model)
+        try:
+            self.memory_before = self.ask({"memory": "now"})
+            self.load_ms = self.ask({"load": str(path), "threads": threads})["milliseconds"]
+            self.ask({"feed": self._feed(path, model.inputs())})
+        except ContenderUnavailableError:
+            self.close()
+            raise
+
+    def _feed(self, path: Path, inputs: list[np.ndarray]) -> list[dict[str, Any]]:
+        import onnx
+
+        graph = onnx.load(path, load_external_data=False).graph
+        weights = {tensor.name for tensor in graph.initializer}
+        names = [value.name for value in graph.input if value.name not in weights]
+        return [
+            {"name": name, **self.write(f"input{index}", array)}
+            for index, (name, array) in enumerate(zip(names, inputs, strict=True))
+        ]
+
+
+class TfjsContender(NodeContender):
+    """tfjs-backend-wasm (XNNPACK) on one operator, in the layout that it has of its own: NHWC."""
+
+    def __init__(self, model: RealModel, *, threads: int = 1) -> None:
+        import onnx
+        from onnx import numpy_helper
+
+        super().__init__(f"tfjs-wasm{_suffix(threads)}", "tfjs.mjs", TFJS)
+        graph = onnx.load(model.onnx_path()).graph
+        self.operator = graph.node[0].op_type
+        x, weight = model.inputs()[0], numpy_helper.to_array(graph.initializer[0])
+        if self.operator == "Conv":
+            x, weight = x.transpose(0, 2, 3, 1), weight.transpose(2, 3, 1, 0)
+        request = {
+            "operator": self.operator,
+            "threads": threads,
+            "inputs": [self.write("x", x), self.write("weight", weight)],
+        }
+        try:
+            self.load_ms = self.ask(request)["milliseconds"]
+        except ContenderUnavailableError:
+            self.close()
+            raise
+
+    def outputs(self) -> list[np.ndarray]:
+        results = super().outputs()
+        return [r.transpose(0, 3, 1, 2) if self.operator == "Conv" else r for r in results]
+
+
+def _suffix(threads: int) -> str:
+    return "" if threads == 1 else f" ({threads} threads)"
+
+
+def install_node_packages(requirements: Sequence[str]) -> Path:
+    """Install npm packages under ``.cache/node`` once; returns the folder with ``node_modules``.
+
+    Raises:
+        ContenderUnavailableError: there is no npm, or it fails.
+    """
+    missing = [r for r in requirements if not _is_installed(r)]
+    if missing:
         if shutil.which("npm") is None:
-            raise ContenderUnavailableError(f"{name}: npm is not installed")
+            raise ContenderUnavailableError(f"{', '.join(missing)}: npm is not installed")
         NODE_MODULES.mkdir(parents=True, exist_ok=True)
-        (NODE_MODULES / "package.json").write_text('{"private": true}')
-        command = ["npm", "install", "--silent", "--no-audit", "--no-fund", requirement]
+        manifest = NODE_MODULES / "package.json"
+        if not manifest.exists():
+            manifest.write_text('{"private": true}')
+        command = ["npm", "install", "--silent", "--no-audit", "--no-fund", *missing]
         result = subprocess.run(command, cwd=NODE_MODULES, capture_output=True, text=True, check=False)
         if result.returncode:
             raise ContenderUnavailableError(
-                f"npm install {requirement} failed: {result.stderr.strip()[:200]}"
+                f"npm install {' '.join(missing)} failed: {result.stderr.strip()[:200]}"
             )
     return NODE_MODULES
+
+
+def _is_installed(requirement: str) -> bool:
+    name, _, version = requirement.rpartition("@")
+    manifest = NODE_MODULES / "node_modules" / name / "package.json"
+    return manifest.exists() and json.loads(manifest.read_text())["version"] == version
 
 
 def fixed_dims(model: RealModel) -> dict[str, int]:
@@ -239,10 +316,16 @@ def fixed_dims(model: RealModel) -> dict[str, int]:
     }
 
 
-def compile_model(model: RealModel, target: str, **options: Any) -> Any:
-    """Compile for ``target`` through the cache, weights in their own file when the model has one."""
-    import sylvite
-
+def compile_options(model: RealModel) -> dict[str, Any]:
+    """Fixed dims, and weights left in their own file when the model has one."""
+    options: dict[str, Any] = {"dims": fixed_dims(model)}
     if model.parameters():
         options["external_parameters"] = "in-place"
-    return sylvite.compile(model.onnx_path(), target=target, dims=fixed_dims(model), **options)
+    return options
+
+
+def compile_model(model: RealModel, target: str, **options: Any) -> Any:
+    """Compile for ``target`` through the cache."""
+    import sylvite
+
+    return sylvite.compile(model.onnx_path(), target=target, **compile_options(model), **options)

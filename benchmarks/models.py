@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from . import graphs
+
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache" / "models"
 EXAMPLES = ROOT / "examples"
@@ -105,6 +107,17 @@ class RealModel:
     oracle: str = "onnxruntime"
     parameters: Callable[[], dict[str, Path]] = dict
 
+    def weight_bytes(self) -> int:
+        """Bytes of all initializers."""
+        import onnx
+
+        def length(tensor: onnx.TensorProto) -> int:
+            bits = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+            return bits * int(np.prod(tensor.dims, dtype=np.int64))
+
+        graph = onnx.load(self.onnx_path(), load_external_data=False).graph
+        return sum(map(length, graph.initializer))
+
 
 def random_f32(*shape: int, low: float = 0.0, high: float = 1.0) -> list[np.ndarray]:
     """One uniformly distributed f32 array with a fixed seed."""
@@ -139,6 +152,18 @@ def minilm_path(*, batch: int = 1, length: int = 128, pooled: bool = False) -> P
         partial = path.with_suffix(".partial")
         onnx.save(build(weights, batch=batch, length=length, pooled=pooled), partial)
         partial.rename(path)
+    return path
+
+
+def _written(name: str, write: Callable[..., None], *arguments: int) -> Callable[[], Path]:
+    """A graph of `benchmarks.graphs`, written once."""
+
+    def path() -> Path:
+        target = CACHE / "written" / f"{name}.onnx"
+        if not target.exists():
+            write(target, *arguments)
+        return target
+
     return path
 
 
@@ -195,5 +220,37 @@ MODELS = {
             ),
             inputs=lambda: random_f32(1, 3, 48, 192, low=-1.0),
         ),
+        RealModel(
+            name="mobilenet-v2",
+            onnx_path=_written("mobilenet-v2", graphs.write_mobilenet_v2),
+            inputs=lambda: random_f32(1, 3, 224, 224, low=-1.0),
+        ),
+        RealModel(
+            name="resnet-18",
+            onnx_path=_written("resnet-18", graphs.write_resnet18),
+            inputs=lambda: random_f32(1, 3, 224, 224, low=-1.0),
+        ),
     )
 }
+
+OPERATORS = {
+    model.name: model
+    for model in (
+        RealModel(
+            name="matmul-512x512x512",
+            onnx_path=_written("matmul-512x512x512", graphs.write_matmul, 512, 512, 512),
+            inputs=lambda: random_f32(512, 512, low=-1.0),
+        ),
+        RealModel(
+            name="matmul-128x384x1536",
+            onnx_path=_written("matmul-128x384x1536", graphs.write_matmul, 128, 384, 1536),
+            inputs=lambda: random_f32(128, 1536, low=-1.0),
+        ),
+        RealModel(
+            name="conv-3x3-56x56x64x64",
+            onnx_path=_written("conv-3x3-56x56x64x64", graphs.write_convolution, 56, 64, 3),
+            inputs=lambda: random_f32(1, 64, 56, 56, low=-1.0),
+        ),
+    )
+}
+"""Single operators, each a model with constant weights: products are m x n x k, convolutions NCHW."""
