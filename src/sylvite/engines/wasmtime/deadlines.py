@@ -3,7 +3,7 @@
 Guest code compares the engine's epoch with its store's at every loop and function entry. Raising the
 epoch makes every running store ask its callback whether to go on, so the epoch is raised only when some
 deadline is due (or a store is interrupted) and nobody is asked in between. The thread exists only while
-a call with a deadline runs: it ends when it wakes and finds none.
+calls with deadlines run, and a little longer, so that calls now and then do not each start one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ __all__ = ["ATTENTION_NS", "CallState", "Watchdog"]
 
 ATTENTION_NS = 100_000_000
 """How often guarded calls of the main thread look for signals."""
+
+LINGER_NS = 2_000_000_000
+"""How long the thread stays when nothing is due."""
 
 
 class CallState:
@@ -81,6 +84,10 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._closed = False
 
+    def raise_epoch(self) -> None:
+        """Have every running call ask whether to go on, now."""
+        self._raise_epoch()
+
     def watch(self, state: CallState) -> None:
         """Make a store's state known. Once per store."""
         with self._changed:
@@ -129,6 +136,9 @@ class Watchdog:
                 # and waits for the lock in arm().
                 self._wake_ns = None
                 self._wake_ns = self._look()
+                if self._wake_ns is None:
+                    # Woken by arm().
+                    self._changed.wait(LINGER_NS / 1e9)
             self._thread = None
 
     def _look(self) -> int | None:

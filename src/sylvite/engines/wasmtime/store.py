@@ -24,7 +24,7 @@ from . import native
 from .deadlines import CallState
 from .externs import WasmtimeGlobal, WasmtimeTable, from_native_extern, to_native_extern
 from .functions import WasmtimeFunction
-from .guards import Guard
+from .guards import Attention, Guard
 from .memories import ADDRESS_SPACE_PAGES, SharedMemory, WasmtimeMemory, Window
 from .native import ffi, wasmtime
 
@@ -93,6 +93,7 @@ class WasmtimeStore:
         self._thunks: list[Any] = []
         self._windows: dict[int, Window] = {}
         self.watchdog = engine.watchdog
+        self._attention = Attention(self.state, engine.watchdog)
         memory_bytes = -1 if limits.memory_bytes is None else limits.memory_bytes
         native_store.set_limits(
             memory_size=memory_bytes, table_elements=TABLE_ENTRY_LIMIT, instances=NEVER, tables=NEVER
@@ -106,11 +107,14 @@ class WasmtimeStore:
 
         @native.EpochCallback  # type: ignore[untyped-decorator]
         def go_on(_context: int, _data: int, delta: Any, kind: Any) -> int:
-            delta[0] = 1
-            kind[0] = native.EPOCH_CONTINUE
-            if state.must_stop:
-                return native.address_of(ffi.wasmtime_error_new(STOPPED)) or 0
-            return 0
+            try:
+                delta[0] = 1
+                kind[0] = native.EPOCH_CONTINUE
+                must_stop = state.must_stop
+            except BaseException as error:  # noqa: BLE001 - a signal handler's; the call raises it again
+                state.pending = error
+                must_stop = True
+            return (native.address_of(ffi.wasmtime_error_new(STOPPED)) or 0) if must_stop else 0
 
         self._thunks.append(go_on)
         native.set_epoch_callback(native.address_of(native_store.ptr()), go_on, None, None)
@@ -287,7 +291,7 @@ class WasmtimeStore:
         """Bound the calls of this thread meanwhile, and let Control-C stop them; see the protocol."""
         if not self._engine.interruptible:
             return contextlib.nullcontext()
-        return Guard(self.state, self.watchdog, timeout_ns)
+        return Guard(self.state, self._attention, self.watchdog, timeout_ns)
 
     def retain(self) -> None:
         """Hold the native store open beyond `close`.
