@@ -163,7 +163,7 @@ class _Job:
                 "compiler": self.tools.version,
                 "flags": self.options.back_end_flags(),
                 "img2col": self.options.img2col,
-                "tuning": self.options.tuning,
+                "tuning": f"{self.options.tuning} {tuning.VERSION}",
                 "target": self.options.target,
             }
         )

@@ -7,7 +7,8 @@ the second half makes code of it. Products, packing and unpacking stay calls of 
 linker resolves to `sylvite.kernels` in the form the engine is fastest with.
 
 Also set here: how much of a product one call computes (the borrowed default is one tile of 8x4), and how
-patches of convolutions are copied. Depthwise convolutions are written out, see `depthwise`.
+patches of convolutions are copied. Depthwise convolutions are written out, see `depthwise`; softmax becomes
+a call of a kernel, see `softmax`; the error function gets a cheaper form, see `error_function`.
 
 Source: the IR that iree-compile 3.13.0 prints at ``executable-configurations``.
 """
@@ -21,8 +22,13 @@ from pathlib import Path
 
 from ..errors import CompileError
 from .depthwise import write_out_depthwise
+from .error_function import write_out_erf
+from .softmax import call_softmax
 
-__all__ = ["Retargeted", "first_half_flags", "retarget", "second_half_flags"]
+__all__ = ["VERSION", "Retargeted", "first_half_flags", "retarget", "second_half_flags"]
+
+VERSION = 1
+"""Raised when a build comes out differently; cached modules depend on it."""
 
 _STAGE = "executable-configurations"
 _BORROWED_FLAGS = (
@@ -116,7 +122,8 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
             if len(found) == 1:
                 block = _retile(block, found[0])
             elif not found:
-                block = write_out_depthwise(_recopy(block))
+                block = call_softmax(write_out_depthwise(_recopy(block)))
+            block = write_out_erf(block)
             for line in block.splitlines(keepends=True):
                 if len(line) < _LONG_LINE:
                     line, count = _BORROWED_TARGET.subn(target, line)

@@ -1,4 +1,4 @@
-"""Microkernels that compiled modules import by symbol: packed matrix products, packing, unpacking.
+"""Kernels that compiled modules import by symbol: packed matrix products, packing, unpacking, softmax.
 
 `assemble` writes them for an engine's capabilities, so that one archive runs at full speed everywhere.
 """
@@ -11,10 +11,11 @@ from ..wasm import ModuleBuilder
 from .gemm import Block, ElementKind, emit_block
 from .mmt4d import emit_mmt4d
 from .packing import emit_pack, emit_unpack
+from .softmax import NAN_TO_ZERO, SOFTMAX_NAME, emit_softmax
 
-__all__ = ["KERNEL_NAMES", "Block", "ElementKind", "assemble", "emit_block"]
+__all__ = ["KERNEL_NAMES", "NAN_TO_ZERO", "SOFTMAX_NAME", "Block", "ElementKind", "assemble", "emit_block"]
 
-KERNEL_NAMES = frozenset({"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack"})
+KERNEL_NAMES = frozenset({"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack", SOFTMAX_NAME})
 """Symbols that `assemble`'s module exports."""
 
 
@@ -31,4 +32,5 @@ def assemble(*, relaxed: bool) -> bytes:
     emit_mmt4d(module, relaxed=relaxed)
     emit_pack(module)
     emit_unpack(module)
+    emit_softmax(module, relaxed=relaxed)
     return module.build()
