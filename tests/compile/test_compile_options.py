@@ -41,6 +41,12 @@ def test_options_f64_models_keep_f64():
     assert "--iree-input-demote-f64-to-f32=false" in flags
 
 
+def test_options_quantized_models_are_not_evaluated_by_the_compiler():
+    options = make_options(**DEFAULTS)
+    assert "--iree-opt-const-eval=false" in options.back_end_flags(quantized=True)
+    assert "--iree-opt-const-eval=false" not in options.back_end_flags()
+
+
 def test_options_further_flags_come_last():
     options = make_options(**{**DEFAULTS, "flags": ["--a", "--b"], "optimization": "O3"})
     flags = options.back_end_flags(img2col=True)

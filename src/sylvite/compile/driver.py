@@ -26,7 +26,7 @@ from .sources import Source, resolve
 
 __all__ = ["compile", "symbolic_dims"]
 
-_FORMAT = 3
+_FORMAT = 4
 """Raised when the same source and options give another result because of a change in Sylvite."""
 
 LOWEST_SURE_OPSET = 17
@@ -277,6 +277,7 @@ class _Job:
             symbolic=imported["symbolic"],
             keep_f64=imported["uses_double"],
             img2col=img2col,
+            quantized=imported["quantized"],
         )
         if (entry / frontend.PARAMETERS_FILE).exists():
             _link_or_copy(entry / frontend.PARAMETERS_FILE, workspace / frontend.PARAMETERS_FILE)
@@ -349,11 +350,12 @@ class _Job:
         symbolic: Sequence[str] = (),
         keep_f64: bool,
         img2col: bool,
+        quantized: bool = False,
     ) -> None:
         """Run iree-compile, with tuning when that is wanted and passes."""
         self._enter(Phase.COMPILE)
         self._tuning_notes = ()
-        flags = self.options.back_end_flags(keep_f64=keep_f64, img2col=img2col)
+        flags = self.options.back_end_flags(keep_f64=keep_f64, img2col=img2col, quantized=quantized)
         if self.options.target == "wasm32" and self.options.tuning == "auto":
             try:
                 if self._compile_tuned(workspace, input_path, log_path, flags):

@@ -97,6 +97,7 @@ def import_onnx(request: Mapping[str, Any], directory: Path, report: Report) -> 
         "opset": _opset(model),
         "has_convolutions": onnx_rewrites.has_convolutions(model),
         "uses_double": onnx_graph.uses_double(model),
+        "quantized": _is_quantized(model),
         "notes": notes,
     }
 

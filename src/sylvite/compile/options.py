@@ -117,15 +117,21 @@ class CompileOptions:
             "img2col": self.img2col,
         }
 
-    def back_end_flags(self, *, keep_f64: bool = False, img2col: bool = False) -> tuple[str, ...]:
+    def back_end_flags(
+        self, *, keep_f64: bool = False, img2col: bool = False, quantized: bool = False
+    ) -> tuple[str, ...]:
         """Flags for iree-compile, without input, output and linker.
 
         ``keep_f64``: the model computes in f64. The stock default turns f64 into f32, in signatures too.
         It stays on elsewhere, because constants the importer makes along the way are f64 and the constant
         evaluator cannot narrow them.
+
+        ``quantized``: weights that are widened when the module is loaded stay narrow in the file.
         """
         target = _TARGETS[self.target]
-        flags = [*target.flags, *_feature_flags(target, self.features)]
+        flags = [*target.flags, *_feature_flags(target, self.features), _HOIST_FLAG]
+        if quantized:
+            flags.append("--iree-opt-const-eval=false")
         if keep_f64:
             flags.append("--iree-input-demote-f64-to-f32=false")
         if img2col:
@@ -134,6 +140,11 @@ class CompileOptions:
             flags.append(f"--iree-opt-level={self.optimization}")
         return (*flags, *self.flags)
 
+
+_HOIST_FLAG = f"--iree-opt-const-expr-max-size-increase-threshold={16 << 20}"
+"""Let weights grow by up to 16 MiB each when they are widened or unfolded once, instead of in every call. The
+stock limit of 1 MiB leaves the 384x1536 weights of an int8 MiniLM to be widened in every call, which takes as
+long as all products together. Embeddings, of which a call reads a few rows, are usually beyond it."""
 
 _IMG2COL_FLAG = "--iree-global-opt-use-im2col-for-convs"
 
