@@ -57,11 +57,12 @@ class _Accounting:
         self.live_count = 0
         self.by_tag: dict[str, int] = {}
 
-    def add(self, byte_length: int, tag: str) -> None:
+    def add(self, byte_length: int, tag: str, count: int = 1) -> None:
         self.live_bytes += byte_length
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-        self.allocation_count += 1
-        self.live_count += 1
+        if self.live_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes
+        self.allocation_count += count
+        self.live_count += count
         self.by_tag[tag] = self.by_tag.get(tag, 0) + byte_length
 
     def remove(self, byte_length: int, tag: str) -> None:
@@ -210,6 +211,14 @@ class Allocator(abc.ABC):
             self._drain_released()
             self._accounting.add(byte_length, tag)
             self.tracer.counters.allocations += 1
+
+    def account_allocations(self, count: int, byte_length: int, tag: str) -> None:
+        """Account for ``count`` allocations of ``byte_length`` bytes together (for devices)."""
+        with self._accounting_lock:
+            if self._released:
+                self._drain_released()
+            self._accounting.add(byte_length, tag, count)
+            self.tracer.counters.allocations += count
 
     def _drain_released(self) -> None:
         while self._released:

@@ -155,6 +155,10 @@ class TransientStorage(Storage):
         """Whether there is memory behind it now."""
         return self._storage is not None
 
+    def is_backed_by(self, storage: Storage) -> bool:
+        """Whether it is this memory that is behind it now."""
+        return self._storage is storage
+
     def commit(self, storage: Storage) -> None:
         """Put memory behind it."""
         self._storage = storage

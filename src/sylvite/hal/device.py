@@ -25,6 +25,7 @@ from . import transfer
 from .allocator import DEFAULT_MEMORY_TYPE, DEFAULT_USAGE, Allocator
 from .buffer import Buffer, TransientStorage, check_range, host_bytes
 from .buffer_view import BufferView
+from .call_plan import CallPlan, PreparedCall
 from .command_buffer import Binding, CommandBuffer, check_fill, check_usage, overlaps
 from .commands import BufferRef
 from .element_types import element_type_from_numpy
@@ -392,6 +393,17 @@ class Device(abc.ABC):
         """Signal once the wait is reached."""
         self._queue.submit("barrier", wait, signal, lambda: None)
 
+    def prepare_call(self, plan: CallPlan) -> PreparedCall | None:
+        """Prepare to do all of a recorded call at once; ``None`` when there is no faster way here than to
+        make the calls that were recorded.
+
+        Raises:
+            OutOfMemoryError: there is no memory for what is prepared.
+            ClosedError: the device, or something in the plan, is closed.
+        """
+        self._queue.check_open()
+        return self._prepare_call(plan)
+
     def queue_flush(self) -> None:
         """Nothing is held back here; reports a failure that had no fence to go to."""
         self._queue.flush()
@@ -436,6 +448,10 @@ class Device(abc.ABC):
 
     def _query_i64(self, category: str, key: str) -> int | None:
         """Further properties."""
+        return None
+
+    def _prepare_call(self, plan: CallPlan) -> PreparedCall | None:
+        """A faster way through a recorded call, where the device has one."""
         return None
 
     def _fill(self, target: Binding, pattern: bytes) -> int:

@@ -5,13 +5,14 @@ so that a linear memory has exactly one owner. It lives on the host and keeps no
 a guest that writes outside its buffers can spoil other buffers, never the allocator.
 
 Best fit over free ranges kept in two sorted lists (by address for coalescing, by length for fitting).
+What was freed lately is kept apart, by length, for who asks for the same length next: programs take and
+give back the same few lengths over and over.
 Memory grows on demand and never shrinks, as WebAssembly has it; `RegionAllocator.trim` gives the
 physical pages of free ranges back to the operating system instead.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import threading
 from typing import Protocol
@@ -29,6 +30,8 @@ RESERVED_BYTES = 1024
 
 PAGE_BYTES = 65536
 ADDRESS_SPACE_BYTES = 1 << 32
+# Regions that may wait to be put back to the free ranges.
+MOST_RECENT = 64
 # Growing costs a call into the engine, so small requests grow by at least this many pages (1 MiB).
 LEAST_GROWTH_PAGES = 16
 
@@ -96,7 +99,8 @@ class RegionAllocator:
         "_lock",
         "_memory",
         "_peak_bytes",
-        "_returned",
+        "_recent",
+        "_recent_count",
     )
 
     def __init__(self, memory: GrowableMemory, *, begin: int = RESERVED_BYTES) -> None:
@@ -104,8 +108,10 @@ class RegionAllocator:
         self._free = FreeRanges()
         # address -> (length of the range taken, length asked for)
         self._live: dict[int, tuple[int, int]] = {}
-        # Freed but not yet put back: (address, length taken, length asked for).
-        self._returned: collections.deque[tuple[int, int, int]] = collections.deque()
+        # Freed but not yet put back, by length taken: (address, length asked for). Lists are never removed,
+        # as a finalizer may be about to append to one. The count is a hint: finalizers race on it.
+        self._recent: dict[int, list[tuple[int, int]]] = {}
+        self._recent_count = 0
         self._lock = threading.Lock()
         self._live_bytes = 0
         self._peak_bytes = 0
@@ -136,8 +142,10 @@ class RegionAllocator:
         alignment = max(alignment, GRANULE_BYTES)
         taken = max(round_up(byte_length, GRANULE_BYTES), GRANULE_BYTES)
         with self._lock:
-            self._drain()
-            address = self._free.take(taken, alignment)
+            address = self._take_recent(taken, alignment)
+            if address is None:
+                self._drain()
+                address = self._free.take(taken, alignment)
             if address is None:
                 self._grow(taken, alignment, byte_length)
                 address = self._free.take(taken, alignment)
@@ -149,7 +157,9 @@ class RegionAllocator:
             self._live[address] = (taken, byte_length)
             self._allocation_count += 1
             self._live_bytes += byte_length
-            self._peak_bytes = max(self._peak_bytes, self._live_bytes)
+            if self._live_bytes > self._peak_bytes:
+                self._drain()
+                self._peak_bytes = max(self._peak_bytes, self._live_bytes)
         return address
 
     def free(self, address: int) -> int:
@@ -161,17 +171,22 @@ class RegionAllocator:
         Raises:
             InvalidArgumentError: no region lives at ``address`` (never allocated, or freed before).
         """
-        # dict.pop and deque.append are atomic, which is what makes the docstring's promise hold.
+        # Methods of dict and list are atomic, which is what makes the docstring's promise hold.
         entry = self._live.pop(address, None)
         if entry is None:
             raise InvalidArgumentError(f"no region lives at guest address {address:#x}")
-        self._returned.append((address, *entry))
-        if self._lock.acquire(blocking=False):
+        taken, asked = entry
+        recent = self._recent.get(taken)
+        if recent is None:
+            recent = self._recent.setdefault(taken, [])
+        recent.append((address, asked))
+        self._recent_count += 1
+        if self._recent_count > MOST_RECENT and self._lock.acquire(blocking=False):
             try:
                 self._drain()
             finally:
                 self._lock.release()
-        return entry[1]
+        return asked
 
     def size_of(self, address: int) -> int:
         """Length in bytes that the region at ``address`` was allocated with.
@@ -223,11 +238,29 @@ class RegionAllocator:
                 memory_bytes=self._memory.byte_length,
             )
 
+    def _take_recent(self, taken: int, alignment: int) -> int | None:
+        """A region of this very length that was freed lately."""
+        recent = self._recent.get(taken)
+        if not recent:
+            return None
+        # Only holders of the lock take from the list.
+        address, asked = recent.pop()
+        self._recent_count -= 1
+        self._live_bytes -= asked
+        if not address & (alignment - 1):
+            return address
+        self._free.insert(address, taken)
+        return None
+
     def _drain(self) -> None:
-        while self._returned:
-            address, taken, asked = self._returned.popleft()
-            self._free.insert(address, taken)
-            self._live_bytes -= asked
+        """Put everything that was freed back to the free ranges."""
+        self._recent_count = 0
+        for taken in list(self._recent):
+            recent = self._recent[taken]
+            while recent:
+                address, asked = recent.pop()
+                self._free.insert(address, taken)
+                self._live_bytes -= asked
 
     def _grow(self, taken: int, alignment: int, asked: int) -> None:
         """Grow the memory until an aligned range of ``taken`` bytes fits at its end."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import DeadlineExceededError, InvalidArgumentError
 from ..hal import Fence
+from .plans import CallPlans, collect
 from .signature import Signature
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ class Invocation:
 class Function:
     """One function of a model. Call it with numpy arrays; see `Model` for what else it takes."""
 
-    __slots__ = ("_model", "name")
+    __slots__ = ("_model", "_plans", "name")
 
-    def __init__(self, model: Model, name: str) -> None:
+    def __init__(self, model: Model, name: str, plans: CallPlans | None) -> None:
         self._model = model
+        self._plans = plans
         self.name = name
 
     @property
@@ -56,6 +58,12 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call with inputs by position or by name; see `run`."""
+        plans = self._plans
+        if plans is not None and not kwargs:
+            # The short way, for calls like some before.
+            arrays = plans.call(args)
+            if arrays is not None:
+                return collect(arrays)
         return self.run(args, kwargs)
 
     def run(

@@ -74,7 +74,9 @@ class Model:
         self._artifacts = artifacts
         self._closed = False
         self._signatures = dict(source.signatures)
-        self._functions = Functions({name: Function(self, name) for name in self._signatures})
+        self._functions = Functions(
+            {name: Function(self, name, None if copy else source.plans(name)) for name in self._signatures}
+        )
 
     @property
     def device(self) -> Device:

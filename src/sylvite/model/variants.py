@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ..errors import ClosedError, InvalidArgumentError, NotFoundError
 from .arrays import check_array, to_array
+from .plans import CallPlans
 from .program import Program
 from .signature import Signature
 
@@ -29,6 +30,9 @@ class ProgramSource(Protocol):
 
     def program(self, name: str, values: Sequence[Any]) -> Program:
         """The program that takes ``values`` as inputs of function ``name``."""
+
+    def plans(self, name: str) -> CallPlans | None:
+        """Recorded calls of function ``name``, when they are those of one program for all calls."""
 
     def close(self) -> None:
         """Close all programs. Idempotent."""
@@ -51,6 +55,10 @@ class FixedProgram:
         if self._closed:
             raise ClosedError("the model is closed")
         return self._program
+
+    def plans(self, name: str) -> CallPlans | None:
+        """Recorded calls of function ``name``."""
+        return self._program.entry(name).plans
 
     def close(self) -> None:
         """Close it. Idempotent."""
@@ -111,6 +119,10 @@ class SpecializedPrograms:
                 program = self._programs[key] = self._build(extents)
             self._programs.move_to_end(key)
             return program
+
+    def plans(self, name: str) -> CallPlans | None:
+        """None: which program's they are depends on the call, and each has its own."""
+        return None
 
     def close(self) -> None:
         """Close all programs. Idempotent."""

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .module import TranslatedModule, translate
 from .numerics import NUMERICS
+from .repeatable import is_repeatable
 
-__all__ = ["NUMERICS", "TranslatedModule", "translate"]
+__all__ = ["NUMERICS", "TranslatedModule", "is_repeatable", "translate"]

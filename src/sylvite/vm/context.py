@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..engines.base import Limits
 from ..errors import ClosedError, InvalidArgumentError, LinkError, NotFoundError, SylviteError
 from ..trace import Tracer
+from ..translator import is_repeatable
 from ..vmfb import Archive, ImportFunction
 from ..vmfb.calling_convention import CallingConvention, parse_calling_convention
 from .frames import translate_error
 from .module import BytecodeModule, ModuleInstance
 from .native import NativeModule
+from .recording import CallRecorder, Recording, is_recordable
 from .refs import HostHeap
 from .types import ReferenceTypes
 from .values import make_converters
@@ -31,6 +33,8 @@ from .watch import Watch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from ..hal import Device
 
 __all__ = ["AnyModule", "Context", "FunctionHandle"]
 
@@ -76,6 +80,7 @@ class _Linked:
     functions: Mapping[str, tuple[str, Callable[..., Any]]]
     attrs: Callable[[str], Mapping[str, str]]
     close: Callable[[], None]
+    instance: ModuleInstance | None = None
 
 
 class Context:
@@ -258,6 +263,50 @@ class Context:
             GuestError: the program failed, by itself or at a limit.
         """
         handle = self.lookup(function) if isinstance(function, str) else function
+        values = self._convert(handle, arguments)
+        del arguments
+        return self._run(handle, handle._call, values, timeout_ns)
+
+    def record(
+        self, handle: FunctionHandle, device: Device, *arguments: Any, timeout_ns: int | None = None
+    ) -> tuple[Any, Recording | None]:
+        """`invoke` a function of a bytecode module and note what it does.
+
+        Args:
+            handle: the function; it is repeatable (`is_repeatable`).
+            device: the device it may use.
+            arguments: buffer views.
+            timeout_ns: as for `invoke`.
+
+        Returns:
+            What `invoke` returns; and the recording, or ``None`` when the call cannot be done again.
+
+        Raises: as `invoke`.
+        """
+        values = self._convert(handle, arguments)
+        recorder = CallRecorder(device, arguments)
+        with self._lock:
+            instance, ordinal = self._find(handle)
+            with instance.wrapped(recorder.wrap) as functions:
+                results = self._run(handle, functions[ordinal], values, timeout_ns)
+        return results, recorder.finish(results)
+
+    def is_repeatable(self, handle: FunctionHandle) -> bool:
+        """Whether calls of a function may be recorded with `record`; takes a look at all of its module."""
+        instance, ordinal = self._find(handle)
+        return is_repeatable(instance.definition, ordinal, is_recordable)
+
+    def _find(self, handle: FunctionHandle) -> tuple[ModuleInstance, int]:
+        linked = self._linked.get(handle.module_name)
+        if linked is None:
+            raise ClosedError("the context is closed")
+        instance = linked.instance
+        ordinal = None if instance is None else instance.definition.export_ordinal(handle.name)
+        if instance is None or ordinal is None:
+            raise InvalidArgumentError(f"{handle.full_name} is not bytecode, which alone can be recorded")
+        return instance, ordinal
+
+    def _convert(self, handle: FunctionHandle, arguments: Sequence[Any]) -> list[Any]:
         if handle.context is not self:
             raise InvalidArgumentError(f"{handle.full_name} belongs to another context")
         converters = handle._converters
@@ -265,8 +314,11 @@ class Context:
             raise InvalidArgumentError(
                 f"{handle.full_name} takes {len(converters)} arguments, not {len(arguments)}"
             )
-        values = [convert(value) for convert, value in zip(converters, arguments, strict=True)]
-        del arguments
+        return [convert(value) for convert, value in zip(converters, arguments, strict=True)]
+
+    def _run(
+        self, handle: FunctionHandle, call: Callable[..., Any], values: list[Any], timeout_ns: int | None
+    ) -> Any:
         with self._lock:
             if self._is_closed:
                 raise ClosedError("the context is closed")
@@ -274,7 +326,7 @@ class Context:
                 self._watch.start(_shorter(timeout_ns, self._limits.deadline_ns))
             self._nesting += 1
             try:
-                return self._call(handle, values)
+                return self._call(handle, call, values)
             except Exception as error:
                 raised = translate_error(error)
                 if raised is error:
@@ -283,12 +335,12 @@ class Context:
             finally:
                 self._nesting -= 1
 
-    def _call(self, handle: FunctionHandle, values: list[Any]) -> Any:
+    def _call(self, handle: FunctionHandle, call: Callable[..., Any], values: list[Any]) -> Any:
         tracer = self._tracer
         if tracer is not None and tracer.enabled:
             with tracer.span(handle.full_name, category="vm"):
-                return handle._call(*values)
-        return handle._call(*values)
+                return call(*values)
+        return call(*values)
 
     def interrupt(self) -> None:
         """Stop the call that is running, from any thread: it raises ProgramError (``CANCELLED``) when
@@ -375,4 +427,5 @@ def _link_bytecode(module: BytecodeModule, instance: ModuleInstance) -> _Linked:
         },
         attrs=lambda name: definition.functions[ordinals[name]].attrs,
         close=instance.close,
+        instance=instance,
     )

@@ -16,7 +16,7 @@ from ..errors import InternalError, OutOfMemoryError, ProgramError, StatusCode
 from ..vmfb import ModuleDef
 from .module import INSTANCE_KEY, ModuleInstance
 
-__all__ = ["VmFrame", "frames_of", "translate_error"]
+__all__ = ["VmFrame", "add_frames", "frame_of", "frames_of", "translate_error"]
 
 _MAXIMUM_FRAMES = 64
 
@@ -51,18 +51,23 @@ def translate_error(error: Exception) -> Exception:
     buffers.
     """
     entries = _generated_entries(error.__traceback__)
-    frames = tuple(_frame(instance, line) for instance, line, _ in reversed(entries[-_MAXIMUM_FRAMES:]))
+    frames = tuple(frame_of(instance, line) for instance, line, _ in reversed(entries[-_MAXIMUM_FRAMES:]))
     is_own_fault = bool(entries) and entries[-1][2]
     result: Any = _replacement(error, is_own_fault)
-    is_first = not hasattr(result, "vm_frames")
-    result.vm_frames = frames
-    if isinstance(result, ProgramError) and result.location is None and frames and frames[0].location:
-        result.location = frames[0].location
-        result.args = (f"{result.message}\n  at {result.location}",)
-    if is_first and frames and hasattr(result, "add_note"):
-        result.add_note("in the program:\n" + "\n".join(f"  {frame}" for frame in frames))
+    add_frames(result, frames)
     _clear(error.__traceback__)
     return cast(Exception, result)
+
+
+def add_frames(error: Any, frames: tuple[VmFrame, ...]) -> None:
+    """Have an error say which bytecode functions were running, innermost first; see `frames_of`."""
+    is_first = not hasattr(error, "vm_frames")
+    error.vm_frames = frames
+    if isinstance(error, ProgramError) and error.location is None and frames and frames[0].location:
+        error.location = frames[0].location
+        error.args = (f"{error.message}\n  at {error.location}",)
+    if is_first and frames and hasattr(error, "add_note"):
+        error.add_note("in the program:\n" + "\n".join(f"  {frame}" for frame in frames))
 
 
 def _generated_entries(traceback: TracebackType | None) -> list[tuple[ModuleInstance, int, bool]]:
@@ -76,7 +81,8 @@ def _generated_entries(traceback: TracebackType | None) -> list[tuple[ModuleInst
     return entries
 
 
-def _frame(instance: ModuleInstance, line: int) -> VmFrame:
+def frame_of(instance: ModuleInstance, line: int) -> VmFrame:
+    """What a line of an instance's generated code is."""
     definition = instance.definition
     places = instance.module.translated.places
     ordinal, pc = places[line] if 0 < line < len(places) else (0, 0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -125,9 +126,25 @@ class ModuleInstance:
             namespace[f"t{index}"] = check.check
         exec(module.translated.code, namespace)  # built from integers and fixed text only
         self.namespace = namespace
-        self.functions: tuple[Callable[..., Any], ...] = tuple(
-            namespace[f"F{ordinal}"] for ordinal in range(len(module.definition.functions))
-        )
+        self.functions: tuple[Callable[..., Any], ...] = self._functions_of(namespace)
+
+    def _functions_of(self, namespace: dict[str, Any]) -> tuple[Callable[..., Any], ...]:
+        return tuple(namespace[f"F{ordinal}"] for ordinal in range(len(self.definition.functions)))
+
+    @contextlib.contextmanager
+    def wrapped(
+        self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+    ) -> Iterator[tuple[Callable[..., Any], ...]]:
+        """The functions over the same state, but calling ``wrap(full name, import)`` for each import."""
+        namespace = dict(self.namespace)
+        for ordinal, wanted in enumerate(self.definition.imports):
+            namespace[f"I{ordinal}"] = wrap(wanted.full_name, namespace[f"I{ordinal}"])
+        exec(self.module.translated.code, namespace)  # as in __init__
+        try:
+            yield self._functions_of(namespace)
+        finally:
+            # As in close.
+            namespace.clear()
 
     def _import_names(self, imports: Sequence[Callable[..., Any] | None]) -> dict[str, Any]:
         names: dict[str, Any] = {"P": tuple(0 if function is None else 1 for function in imports)}

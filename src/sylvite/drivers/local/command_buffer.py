@@ -230,6 +230,26 @@ class LocalCommandBuffer(CommandBuffer):
         self._program: Program | None = None
         self._layouts: list[DispatchLayout] = []
 
+    @property
+    def program(self) -> Program | None:
+        """What the sequencer runs, once it is finalized."""
+        return self._program
+
+    def address_words(self) -> dict[int, tuple[memoryview, list[tuple[int, int]]]]:
+        """For each slot, the words of the slab that hold addresses in it: index, and distance from what the
+        slot holds. All lengths must have been recorded.
+
+        Raises:
+            InvalidArgumentError: it is not finalized.
+        """
+        slab, program = self._slab, self._program
+        if slab is None or program is None:
+            raise InvalidArgumentError("the command buffer is not finalized")
+        found: dict[int, tuple[memoryview, list[tuple[int, int]]]] = {}
+        for word, slot, offset in [*slab.address_patches, *program.settle()]:
+            found.setdefault(slot, (slab.words.data, []))[1].append((word, offset))
+        return found
+
     def execute(self, execution: Execution, deadline_ns: int | None) -> None:
         """Run everything; the device's lock is held.
 

@@ -17,9 +17,11 @@ from ...hal import (
     Device,
     Executable,
 )
+from ...hal.call_plan import CallPlan, PreparedCall
 from ...hal.queue import Pending
 from ...linker import LinkSpace
 from .allocator import LocalAllocator
+from .calls import LocalCall
 from .command_buffer import Execution, LocalCommandBuffer
 from .executable import FORMAT, Discarded, LocalExecutable, load_library
 from .workers import Workers
@@ -27,6 +29,7 @@ from .workgroup_state import WorkgroupState
 
 if TYPE_CHECKING:
     from ...engines.base import Engine, RawCall
+    from .program import Program
 
 __all__ = ["LocalDevice"]
 
@@ -95,6 +98,52 @@ class LocalDevice(Device):
         """Bound what this thread runs meanwhile; see `Device.guard`."""
         return self.space.store.guard(timeout_ns)
 
+    # -- calls that are done again ------------------------------------------------------------------
+
+    @property
+    def submission_lock(self) -> AbstractContextManager[bool]:
+        """Held while memory is taken for a call. Before `running_lock`, never within."""
+        return self._queue.lock
+
+    @property
+    def running_lock(self) -> AbstractContextManager[bool]:
+        """Held while a call runs."""
+        return self._running
+
+    @property
+    def has_discarded(self) -> bool:
+        """Whether executables wait to be unloaded."""
+        return bool(self._discarded)
+
+    def call_guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
+        """Bound what this thread itself runs meanwhile."""
+        return self.space.store.guard(timeout_ns)
+
+    def run_program(self, program: Program) -> None:
+        """Run a patched program; `running_lock` is held. Raises as `Workers.run` does."""
+        self.tracer.counters.submissions += 1
+        try:
+            self._workers.run(program)
+        except BaseException:
+            self.space.reset_stack()
+            raise
+
+    def _prepare_call(self, plan: CallPlan) -> PreparedCall | None:
+        if self._is_interpreted:
+            return None
+        slots = len(plan.input_lengths) + len(plan.allocations)
+        buffers: list[LocalCommandBuffer] = []
+        for commands in plan.submissions:
+            buffer = self._create_command_buffer(
+                mode=CommandBufferMode.DEFAULT, categories=CommandCategory.ANY, binding_capacity=slots
+            )
+            buffer.record_again(commands)
+            buffer.finalize()
+            buffers.append(buffer)
+        programs = [buffer.program for buffer in buffers]
+        found = [program for program in programs if program is not None and not program.is_foreign]
+        return LocalCall(self, plan, buffers, found) if len(found) == len(programs) else None
+
     def can_load(self, format: str) -> bool:
         """Whether the format is that of wasm32 side modules."""
         return format == FORMAT
@@ -104,7 +153,7 @@ class LocalDevice(Device):
 
     def _create_command_buffer(
         self, *, mode: CommandBufferMode, categories: CommandCategory, binding_capacity: int
-    ) -> CommandBuffer:
+    ) -> LocalCommandBuffer:
         return LocalCommandBuffer(
             self.space,
             self._queue,

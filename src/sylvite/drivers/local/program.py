@@ -257,6 +257,31 @@ class Program:
         index, rest = divmod(record_address - self.address, RECORD_BYTES)
         return self.units[index] if not rest and 0 <= index < len(self.units) else None
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it uses memory that the sequencer cannot address."""
+        return self._is_foreign
+
+    def settle(self) -> list[tuple[int, int, int]]:
+        """Write the lengths of transfers whose ranges come with the binding table; all were recorded. Return
+        the words that are left to write: word, slot, offset."""
+        words = self._words
+        left = []
+        for at, command in self._late:
+            target, source = command.target, getattr(command, "source", None)
+            words[at + Record.LENGTH // WORD_BYTES] = target.length
+            self._static_bytes += target.length
+            for member, ref in ((Record.TARGET, target), (Record.SOURCE, source)):
+                word = at + member // WORD_BYTES
+                if ref is None:
+                    continue
+                if ref.buffer is None:
+                    left.append((word, ref.slot, ref.offset))
+                else:
+                    words[word] = CommandBuffer.resolve(ref, ()).address
+        self._late.clear()
+        return left
+
     def note_domain(self, ref: BufferRef) -> None:
         """Take note of memory that the sequencer cannot address."""
         if ref.buffer is not None and ref.buffer.storage.domain is not self._domain:

@@ -135,6 +135,11 @@ class Slab:
         self._lengths: Words = _NO_PATCHES
         self._memory = words.data
 
+    @property
+    def address_patches(self) -> Sequence[tuple[int, int, int]]:
+        """Words that hold an address behind the binding table: word, slot, offset."""
+        return self._pointer_patches
+
     def bind(self, pointer_word: int, length_word: int, ref: BufferRef) -> None:
         """Write a binding, or note what to patch."""
         if ref.buffer is None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ClosedError, InvalidArgumentError
 from ...hal import Binding, CommandBuffer
+from ...hal.call_plan import CallPlan, PreparedCall
 from ...hal.queue import Pending
 from .command_buffer import LocalCommandBuffer
 from .device import LocalDevice
@@ -130,6 +131,7 @@ class LocalTaskDevice(LocalDevice):
             is_interpreted=is_interpreted,
             pin=None if pin is None else pin[1:],
         )
+        self._is_pinned = pin is not None
         self._lane = _Lane(identifier, None if pin is None else pin[0])
 
     @property
@@ -176,10 +178,27 @@ class LocalTaskDevice(LocalDevice):
         finally:
             self._guarded.expires_ns = before
 
+    def call_guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
+        """Bound what this thread itself runs meanwhile."""
+        expires_ns: int | None = getattr(self._guarded, "expires_ns", None)
+        if expires_ns is not None:
+            left_ns = max(expires_ns - time.monotonic_ns(), 0)
+            timeout_ns = left_ns if timeout_ns is None else min(timeout_ns, left_ns)
+        return self.space.store.guard(timeout_ns)
+
+    def _prepare_call(self, plan: CallPlan) -> PreparedCall | None:
+        # The calling thread is worker 0 of a prepared call, wherever it runs.
+        return None if self._is_pinned else super()._prepare_call(plan)
+
     def close(self) -> None:
         """Wait for what is running, fail what waits, end the threads. Idempotent."""
         self._lane.close()
         super().close()
+
+    def _close(self) -> None:
+        # A prepared call may run in another thread, which holds this lock alone.
+        with self._run_lock:
+            super()._close()
 
     def __del__(self) -> None:
         # Threads do not refer to the device, so they have to be told.
