@@ -74,3 +74,9 @@ def test_options_wrong_value_is_refused(change, message):
 def test_targets_have_names_and_summaries():
     assert {target.name for target in targets()} == {"wasm32", "native"}
     assert all(target.summary for target in targets())
+
+
+def test_options_contraction_is_a_switch():
+    assert make_options(**DEFAULTS).contraction
+    with pytest.raises(InvalidArgumentError, match="contraction is True or False, not 'fast'"):
+        make_options(**DEFAULTS, contraction="fast")

@@ -28,6 +28,7 @@ class CompileSettings:
     opset: int | None
     img2col: bool | None
     tuning: Literal["auto", "off"]
+    contraction: bool
     optimization: str | None
     compiler_flag: tuple[str, ...]
     compile_timeout: int | None
@@ -43,6 +44,7 @@ class CompileSettings:
             "opset": self.opset,
             "img2col": self.img2col,
             "tuning": self.tuning,
+            "contraction": self.contraction,
             "optimization": self.optimization,
             "flags": self.compiler_flag,
             "timeout_s": None if self.compile_timeout is None else self.compile_timeout / 1e9,
@@ -59,6 +61,7 @@ class CompileSettings:
             "opset": None,
             "img2col": None,
             "tuning": "auto",
+            "contraction": True,
             "optimization": None,
             "flags": (),
             "timeout_s": None,
@@ -116,6 +119,11 @@ def compile_options(function: Command) -> Command:
             type=click.Choice(["auto", "off"]),
             default="auto",
             help="Leave matrix products to kernels of the runtime (default: where it compiles).",
+        ),
+        click.option(
+            "--contraction/--no-contraction",
+            default=True,
+            help="Let engines fuse multiplications and additions (default).",
         ),
         click.option(
             "-O", "--optimization", type=click.Choice(["O0", "O1", "O2", "O3"]), help="Optimization level."

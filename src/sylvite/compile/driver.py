@@ -51,6 +51,7 @@ def compile(
     opset: int | None = None,
     img2col: bool | None = None,
     tuning: Literal["auto", "off"] = "auto",
+    contraction: bool = True,
     optimization: str | None = None,
     flags: Sequence[str] = (),
     example_inputs: Sequence[Any] | None = None,
@@ -68,7 +69,8 @@ def compile(
         output: where to put the .vmfb, with parameters beside it; ``None``: they stay in the cache.
         cache: whether results of earlier calls may be used, and this one kept.
         progress: called when a phase begins.
-        simplify, external_parameters, opset, img2col, tuning, optimization, flags: see `CompileOptions`.
+        simplify, external_parameters, opset, img2col, tuning, contraction, optimization, flags: see
+            `CompileOptions`.
         timeout_s: stop after so many seconds.
         isolate: run the ONNX front end in a child process, where native code cannot take this one down.
 
@@ -91,6 +93,7 @@ def compile(
         opset=opset,
         img2col=img2col,
         tuning=tuning,
+        contraction=contraction,
     )
     resolved = resolve(source, example_inputs=example_inputs)
     if resolved.kind != "onnx" and options.dims:
@@ -164,6 +167,7 @@ class _Job:
                 "flags": self.options.back_end_flags(),
                 "img2col": self.options.img2col,
                 "tuning": f"{self.options.tuning} {tuning.VERSION}",
+                "contraction": self.options.contraction,
                 "target": self.options.target,
             }
         )
@@ -391,7 +395,9 @@ class _Job:
         command = [str(self.tools.compile_path), str(input_path), "-o", output, *flags]
         linking = workspace / toolchain.LINK_STARTED
         if self.options.target == "wasm32":
-            linker = toolchain.write_linker(workspace, self.tools.linker_path)
+            linker = toolchain.write_linker(
+                workspace, self.tools.linker_path, contraction=self.options.contraction
+            )
             command.append(f"--iree-llvmcpu-wasm-linker-path={linker}")
 
         def follow() -> None:

@@ -92,6 +92,8 @@ class CompileOptions:
             memory for the patches. ``None`` does so for ONNX models, unless they then do not compile.
         tuning: ``auto`` packs the operands of matrix products and leaves the products to Sylvite's kernels
             (wasm32 only; a model that then does not compile is compiled without); ``off`` does not.
+        contraction: let engines with relaxed SIMD fuse multiplications and additions of compiled code when
+            it is loaded (wasm32 only), which rounds once instead of twice; never with ``deterministic=True``.
         optimization: ``O0`` to ``O3``, or ``None`` for the compiler's default.
         flags: further flags for iree-compile.
     """
@@ -104,6 +106,7 @@ class CompileOptions:
     opset: int | None = None
     img2col: bool | None = None
     tuning: Literal["auto", "off"] = "auto"
+    contraction: bool = True
     optimization: str | None = None
     flags: tuple[str, ...] = ()
 
@@ -174,6 +177,8 @@ def make_options(
         )
     if rest.get("tuning", "auto") not in ("auto", "off"):
         raise InvalidArgumentError(f"unknown tuning {rest['tuning']!r}; known: auto, off")
+    if not isinstance(rest.get("contraction", True), bool):
+        raise InvalidArgumentError(f"contraction is True or False, not {rest['contraction']!r}")
     if optimization not in (None, "O0", "O1", "O2", "O3"):
         raise InvalidArgumentError(f"unknown optimization level {optimization!r}; known: O0, O1, O2, O3")
     return CompileOptions(

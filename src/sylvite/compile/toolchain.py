@@ -20,10 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DeadlineExceededError, UnavailableError
+from ..wasm import contraction as contraction_pass
+from ..wasm.leb import encode_unsigned
 
 __all__ = ["CompletedTool", "Toolchain", "find_toolchain", "package_version", "run_tool", "write_linker"]
 
 _POLL_S = 0.05
+_CONTRACTION_OBJECT = "contraction.o"
 LINK_STARTED = "link.started"
 """File the linker wrapper leaves in the working directory when it first runs."""
 
@@ -83,14 +86,20 @@ def _toolchain(compiler: Path, linker: Path) -> Toolchain:
     return Toolchain(compile_path=compiler, linker_path=linker, version=package_version("iree-base-compiler"))
 
 
-def write_linker(directory: Path, linker: Path) -> str:
+def write_linker(directory: Path, linker: Path, *, contraction: bool = False) -> str:
     """Write the linker wrapper into ``directory``; return the command for the compiler's linker flag.
 
     The stock link line refuses symbols nobody defines (``fmaxf`` in every softmax); ours turns them into
     imports, which the dynamic linker resolves. The compiler passes one shell command line, so the command
     names the wrapper relative to the working directory: paths with spaces never appear unquoted.
+
+    With ``contraction`` the module gets the custom section that allows it (`sylvite.wasm.contraction`): the
+    linker copies it from an object file that has nothing else.
     """
     options = "-flavor wasm --unresolved-symbols=import-dynamic"
+    if contraction:
+        (directory / _CONTRACTION_OBJECT).write_bytes(_section_object(contraction_pass.ALLOWED_SECTION))
+        options += f" {_CONTRACTION_OBJECT}"
     if os.name == "nt":
         # The first two arguments are ``-flavor wasm``; a batch file cannot shift %*.
         lines = [
@@ -110,6 +119,17 @@ def write_linker(directory: Path, linker: Path) -> str:
     script = f'#!/bin/sh\n: > {LINK_STARTED}\nshift 2\nexec {shlex.quote(str(linker))} {options} "$@"\n'
     (directory / "link.sh").write_text(script, encoding="utf-8")
     return "sh ./link.sh"  # through sh, so that a file system mounted noexec will do
+
+
+def _section_object(name: str) -> bytes:
+    """A relocatable object with one custom section."""
+    # Linkers leave out empty sections; "linking", version 2, makes an object of a module.
+    sections = ((name.encode(), b"allowed"), (b"linking", b"\x02"))
+    data = b"\0asm\1\0\0\0"
+    for title, contents in sections:
+        section = encode_unsigned(len(title)) + title + contents
+        data += b"\0" + encode_unsigned(len(section)) + section
+    return data
 
 
 def run_tool(
