@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from ..errors import InvalidArgumentError
+from ..wasm.passes import Pass
 from ..wasm.types import ValueType
 
 __all__ = [
@@ -330,8 +331,9 @@ class Engine(Protocol):
     def capabilities(self) -> Capabilities:
         """What it can do."""
 
-    def compile(self, wasm: bytes, *, name: str = "") -> CompiledModule:
-        """Validate and compile, through the on-disk code cache when one was given.
+    def compile(self, wasm: bytes, *, name: str = "", passes: Sequence[Pass] = ()) -> CompiledModule:
+        """Validate, rewrite with ``passes`` in order and compile, through the on-disk code cache when one
+        was given. Code that is cached is neither validated nor rewritten again.
 
         Raises:
             FormatError: the module is malformed or does not validate.

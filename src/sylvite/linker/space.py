@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 import numpy
 
-from .. import wasm as wasm_format
 from ..engines.base import (
     PAGE_BYTES,
     CompiledModule,
@@ -40,6 +39,7 @@ from .linked import LinkedModule
 from .regions import RegionAllocator
 from .replica import Replica, ReplicatedTable
 from .resolver import Resolver, Symbol
+from .rewriting import passes_for
 from .side_module import (
     ENVIRONMENT,
     MEMORY,
@@ -156,6 +156,10 @@ class LinkSpace:
             }
             for _ in range(replicas):
                 self._add_replica(limits, stack_bytes, low, high, undo)
+            self._passes = passes_for(
+                engine.capabilities,
+                shared_pages=(self._memory.maximum_pages or ADDRESS_SPACE_PAGES) if replicas else None,
+            )
             self._resolver = Resolver(self)
             undo.pop_all()
 
@@ -213,15 +217,9 @@ class LinkSpace:
         return made
 
     def compile(self, data: bytes, *, name: str) -> CompiledModule:
-        """Compile a module for this space: with replicas, its memory import becomes a shared one."""
-        if self._replicas:
-            module = wasm_format.decode(data, where=f"wasm module {name}")
-            if module.imported_count(wasm_format.ExternKind.MEMORY):
-                # A memory fits an import whose range holds its own: what it has now, and its maximum.
-                most = self._memory.maximum_pages or ADDRESS_SPACE_PAGES
-                shared = wasm_format.rewrite.share_memory_import(module, 0, most)
-                data = wasm_format.encode(shared)
-        return self._engine.compile(data, name=name)
+        """Compile a module for this space, with the space's rewritings: with replicas, for instance, its
+        memory import becomes a shared one."""
+        return self._engine.compile(data, name=name, passes=self._passes)
 
     def instantiate(
         self, module: CompiledModule, imports: Mapping[tuple[str, str], Extern] | None = None

@@ -8,7 +8,7 @@ True
 
 from __future__ import annotations
 
-from . import dylink, features, instructions, names, producers, rewrite, target_features
+from . import dylink, features, instructions, names, passes, producers, rewrite, target_features
 from .assembler import ModuleBuilder, constant, expression
 from .decoder import decode
 from .encoder import encode
@@ -73,6 +73,7 @@ __all__ = [
     "features",
     "instructions",
     "names",
+    "passes",
     "producers",
     "rewrite",
     "target_features",

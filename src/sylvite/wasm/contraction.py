@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 from .instructions import INSTRUCTIONS, Instruction, encode_instruction
 from .leb import encode_unsigned
@@ -154,17 +155,17 @@ class _Walk:
             return _Fusion(position, lower, is_upper=False, negated=False)
         return None
 
-    def _move(self, name: str, immediates: tuple[object, ...]) -> None:
+    def _move(self, name: str, immediates: tuple[Any, ...]) -> None:
         if name == "local.get":
-            self._stack.append(self._locals.get(immediates[0]))  # type: ignore[arg-type]
+            self._stack.append(self._locals.get(immediates[0]))
         elif name in ("local.set", "local.tee"):
             value = self._pop()
             if name == "local.tee":
                 self._stack.append(value)
             if value is None:
-                self._locals.pop(immediates[0], None)  # type: ignore[arg-type]
+                self._locals.pop(immediates[0], None)
             else:
-                self._locals[immediates[0]] = value  # type: ignore[index]
+                self._locals[immediates[0]] = value
         elif name == "drop":
             self._pop()
         elif name != "nop":

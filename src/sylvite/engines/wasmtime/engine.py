@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from ...errors import ClosedError, FormatError, InvalidArgumentError, UnavailableError
+from ...wasm import passes as wasm_passes
 from ..base import PAGE_BYTES, Capabilities, CompiledModule, Limits
 from ..code_cache import CodeCache
 from . import native
@@ -175,10 +176,18 @@ class WasmtimeEngine:
             raise ClosedError("the engine is closed")
         return self._native
 
-    def compile(self, wasm: bytes | bytearray | memoryview, *, name: str = "") -> WasmtimeModule:
-        """Validate and compile, through the cache when there is one. Any thread may do it.
+    def compile(
+        self,
+        wasm: bytes | bytearray | memoryview,
+        *,
+        name: str = "",
+        passes: Sequence[wasm_passes.Pass] = (),
+    ) -> WasmtimeModule:
+        """Validate, rewrite with ``passes`` in order and compile, through the cache when there is one. Any
+        thread may do it.
 
-        Equal bytes share their code while somebody holds a module of them.
+        Equal bytes with equal passes share their code while somebody holds a module of them; code that is
+        cached is neither validated nor rewritten again.
 
         Raises:
             FormatError: the module is malformed or does not validate.
@@ -191,14 +200,14 @@ class WasmtimeEngine:
             raise FormatError(
                 "not a WebAssembly binary module", offset=0, where=f"wasm module {name}" if name else None
             )
-        key = CodeCache.key(self._identity, data)
+        key = CodeCache.key(self._identity, wasm_passes.identity(passes), data)
         with self._lock:
             known = self._modules.get(key)
         if known is not None:
             return WasmtimeModule(self, known, name)
         module = self._load_cached(engine, key)
         if module is None:
-            module = _compile(engine, data, name)
+            module = _compile(engine, _rewritten(engine, data, name, passes), name)
             if self._cache is not None:
                 self._cache.store(key, bytes(module.serialize()))
         with self._lock:
@@ -320,11 +329,25 @@ def _identity(settings: dict[str, Any]) -> bytes:
     ).digest()
 
 
+def _rewritten(engine: Any, data: bytes, name: str, passes: Sequence[wasm_passes.Pass]) -> bytes:
+    """The module that is compiled. Passes get valid modules only."""
+    if not passes:
+        return data
+    error = ffi.wasmtime_module_validate(engine.ptr(), _pointer(data), len(data))
+    if error:
+        failure = native.take_failure(native.address_of(error), None)
+        raise native.compile_error(failure.message, name=name)
+    return wasm_passes.apply(data, passes, where=f"wasm module {name}")
+
+
+def _pointer(data: bytes) -> Any:
+    return ctypes.cast(ctypes.c_char_p(data), ctypes.POINTER(ctypes.c_uint8))
+
+
 def _compile(engine: Any, data: bytes, name: str) -> Any:
     # wasmtime.Module would take WebAssembly text for a module too; the C function takes binaries only.
     pointer = ctypes.POINTER(ffi.wasmtime_module_t)()
-    buffer = ctypes.cast(ctypes.c_char_p(data), ctypes.POINTER(ctypes.c_uint8))
-    error = ffi.wasmtime_module_new(engine.ptr(), buffer, len(data), ctypes.byref(pointer))
+    error = ffi.wasmtime_module_new(engine.ptr(), _pointer(data), len(data), ctypes.byref(pointer))
     if error:
         failure = native.take_failure(native.address_of(error), None)
         raise native.compile_error(failure.message, name=name)
