@@ -164,3 +164,22 @@ def test_write_out_erf_replaces_every_erf_of_f32_alone():
     assert "  %1 = arith.select " in written
     assert "  %5 = arith.select " in written
     assert written.count("arith.divf") == 2
+
+
+def test_compile_contraction_is_recorded_and_changes_roundings_alone():
+    text = GELU.format(m=16, n=24, k=24)
+    fused, plain = sylvite.compile(text), sylvite.compile(text, contraction=False)
+    section = b"sylvite.contraction"
+    assert section in fused.path.read_bytes()
+    assert section not in plain.path.read_bytes()
+    rng = np.random.default_rng(9)
+    inputs = [rng.standard_normal(shape).astype(np.float32) for shape in ((16, 24), (24, 24))]
+    results = {}
+    for deterministic in (False, True):
+        for name, artifact in (("fused", fused), ("plain", plain)):
+            engine = engines.create("wasmtime", deterministic=deterministic)
+            with create_device("local-sync", engine=engine) as device:
+                results[name, deterministic] = run(artifact, inputs, device)
+    np.testing.assert_array_equal(results["fused", True], results["plain", True])
+    assert (results["fused", False] != results["plain", False]).any()
+    np.testing.assert_allclose(results["fused", False], results["plain", False], rtol=1e-6, atol=1e-8)
