@@ -237,7 +237,7 @@ def test_compile_tuned_depthwise_convolution_has_the_plain_build_bits(size, stri
     results = []
     for settings in ({}, {"tuning": "off"}):
         # Fused sums round differently, and not the same ones are fused.
-            artifact = sylvite.compile(source, contraction=False, **settings)
+        artifact = sylvite.compile(source, contraction=False, **settings)
         assert artifact.notes == ()
         with sylvite.load(artifact) as model:
             results.append([np.array(result) for result in model(x, f, w)])
