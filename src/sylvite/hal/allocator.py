@@ -45,6 +45,10 @@ class AllocatorStatistics:
     by_tag: Mapping[str, int]
 
 
+_MOST_RELEASED: Final = 64
+"""Ends of storages that may wait to be accounted for."""
+
+
 class _Accounting:
     """Counts of live allocations. The caller provides the locking."""
 
@@ -65,9 +69,9 @@ class _Accounting:
         self.live_count += count
         self.by_tag[tag] = self.by_tag.get(tag, 0) + byte_length
 
-    def remove(self, byte_length: int, tag: str) -> None:
+    def remove(self, byte_length: int, tag: str, count: int) -> None:
         self.live_bytes -= byte_length
-        self.live_count -= 1
+        self.live_count -= count
         # Empty buffers leave no entry behind, and may be the last to go.
         left = self.by_tag.get(tag, 0) - byte_length
         if left:
@@ -100,7 +104,8 @@ class Allocator(abc.ABC):
         self._accounting = _Accounting()
         self._accounting_lock = threading.Lock()
         # Storages die in the garbage collector, at any place: also where this lock is held.
-        self._released: collections.deque[tuple[int, str]] = collections.deque()
+        # How many, how many bytes together, and their tag.
+        self._released: collections.deque[tuple[int, int, str]] = collections.deque()
 
     def allocate(
         self,
@@ -202,28 +207,34 @@ class Allocator(abc.ABC):
     def domain(self) -> object:
         """Identity of the address space that buffers are in."""
 
-    def note_release(self, byte_length: int, tag: str) -> None:
-        """Account for the end of a storage; safe in finalizers."""
-        self._released.append((byte_length, tag))
+    def note_release(self, byte_length: int, tag: str, count: int = 1) -> None:
+        """Account for the end of storages of this length together; safe in finalizers."""
+        self._released.append((count, byte_length, tag))
 
     def _account_allocation(self, byte_length: int, tag: str) -> None:
-        with self._accounting_lock:
-            self._drain_released()
-            self._accounting.add(byte_length, tag)
-            self.tracer.counters.allocations += 1
+        self.account_allocations(1, byte_length, tag)
 
     def account_allocations(self, count: int, byte_length: int, tag: str) -> None:
         """Account for ``count`` allocations of ``byte_length`` bytes together (for devices)."""
         with self._accounting_lock:
+            counters, accounting = self.tracer.counters, self._accounting
+            counters.allocations += count
             if self._released:
+                # Most calls are like the call before, and what ends with one begins with the other.
+                latest = self._released.pop()
+                if latest == (count, byte_length, tag) and len(self._released) < _MOST_RELEASED:
+                    counters.deallocations += count
+                    accounting.allocation_count += count
+                    return
+                self._released.append(latest)
                 self._drain_released()
-            self._accounting.add(byte_length, tag, count)
-            self.tracer.counters.allocations += count
+            accounting.add(byte_length, tag, count)
 
     def _drain_released(self) -> None:
         while self._released:
-            self._accounting.remove(*self._released.popleft())
-            self.tracer.counters.deallocations += 1
+            count, byte_length, tag = self._released.popleft()
+            self._accounting.remove(byte_length, tag, count)
+            self.tracer.counters.deallocations += count
 
     @abc.abstractmethod
     def _offered_type(self, memory_type: MemoryType) -> MemoryType:

@@ -168,11 +168,6 @@ class CommandBuffer(abc.ABC):  # noqa: B024 - a device may need no hook at all
         """Everything recorded, in order."""
         return tuple(self._commands)
 
-    @property
-    def executables(self) -> tuple[Executable, ...]:
-        """What its dispatches run, each once."""
-        return tuple(self._executables)
-
     def record_again(self, commands: Sequence[Command]) -> None:
         """Record commands that were checked when another command buffer of the device recorded them (for
         devices).

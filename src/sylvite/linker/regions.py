@@ -137,29 +137,39 @@ class RegionAllocator:
         """
         if byte_length < 0:
             raise InvalidArgumentError(f"byte_length must not be negative, got {byte_length}")
-        if alignment <= 0 or alignment & (alignment - 1):
-            raise InvalidArgumentError(f"alignment must be a power of two, got {alignment}")
-        alignment = max(alignment, GRANULE_BYTES)
-        taken = max(round_up(byte_length, GRANULE_BYTES), GRANULE_BYTES)
+        if alignment != GRANULE_BYTES:
+            if alignment <= 0 or alignment & (alignment - 1):
+                raise InvalidArgumentError(f"alignment must be a power of two, got {alignment}")
+            alignment = max(alignment, GRANULE_BYTES)
+        taken = (byte_length + GRANULE_BYTES - 1) & -GRANULE_BYTES or GRANULE_BYTES
         with self._lock:
-            address = self._take_recent(taken, alignment)
-            if address is None:
-                self._drain()
-                address = self._free.take(taken, alignment)
-            if address is None:
-                self._grow(taken, alignment, byte_length)
-                address = self._free.take(taken, alignment)
-                if address is None:
-                    raise OutOfMemoryError(
-                        f"no room for {byte_length} bytes aligned to {alignment} after growth",
-                        requested_bytes=byte_length,
-                    )
+            recent = self._recent.get(taken)
+            if recent and alignment == GRANULE_BYTES:
+                # Only holders of the lock take from these lists.
+                address, asked = recent.pop()
+                self._recent_count -= 1
+                self._live_bytes -= asked
+            else:
+                address = self._take(taken, alignment, byte_length)
             self._live[address] = (taken, byte_length)
             self._allocation_count += 1
             self._live_bytes += byte_length
             if self._live_bytes > self._peak_bytes:
                 self._drain()
                 self._peak_bytes = max(self._peak_bytes, self._live_bytes)
+        return address
+
+    def _take(self, taken: int, alignment: int, asked: int) -> int:
+        """Take a range; grow the memory for it if that must be."""
+        self._drain()
+        address = self._free.take(taken, alignment)
+        if address is None:
+            self._grow(taken, alignment, asked)
+            address = self._free.take(taken, alignment)
+            if address is None:
+                raise OutOfMemoryError(
+                    f"no room for {asked} bytes aligned to {alignment} after growth", requested_bytes=asked
+                )
         return address
 
     def free(self, address: int) -> int:
@@ -237,20 +247,6 @@ class RegionAllocator:
                 largest_free_bytes=self._free.longest,
                 memory_bytes=self._memory.byte_length,
             )
-
-    def _take_recent(self, taken: int, alignment: int) -> int | None:
-        """A region of this very length that was freed lately."""
-        recent = self._recent.get(taken)
-        if not recent:
-            return None
-        # Only holders of the lock take from the list.
-        address, asked = recent.pop()
-        self._recent_count -= 1
-        self._live_bytes -= asked
-        if not address & (alignment - 1):
-            return address
-        self._free.insert(address, taken)
-        return None
 
     def _drain(self) -> None:
         """Put everything that was freed back to the free ranges."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import DeadlineExceededError, InvalidArgumentError
 from ..hal import Fence
-from .plans import CallPlans, collect
+from .plans import CallPlans
 from .signature import Signature
 
 if TYPE_CHECKING:
@@ -61,9 +61,13 @@ class Function:
         plans = self._plans
         if plans is not None and not kwargs:
             # The short way, for calls like some before.
-            arrays = plans.call(args)
+            plan = plans.latest
+            if plan is not None and plan.fits(args):
+                arrays = plan.run(args, plans.timeout_ns)
+            else:
+                arrays = plans.call(args)
             if arrays is not None:
-                return collect(arrays)
+                return arrays[0] if len(arrays) == 1 else tuple(arrays)
         return self.run(args, kwargs)
 
     def run(

@@ -46,6 +46,7 @@ def load(
     variants: int = DEFAULT_VARIANTS,
     modules: Sequence[NativeModule] = (),
     copy: bool = False,
+    plans: bool = True,
     cache: bool = True,
     progress: Progress | None = None,
     **compile_options: Any,
@@ -63,6 +64,8 @@ def load(
         variants: how many specialized programs to keep.
         modules: further modules the program may import from.
         copy: return copies of outputs instead of views of guest memory.
+        plans: do calls with shapes that came before from a recording where the program allows it, which
+            takes a tenth of the time around the kernels; the same otherwise.
         cache: use the caches of compiled models and of machine code.
         progress: called when a phase of the compile begins.
         compile_options: further options of `sylvite.compile`.
@@ -80,7 +83,7 @@ def load(
         _refuse_compile_options(dims, compile_options)
     opened, owns_device = _open_device(device, limits, cache=cache)
     try:
-        loader = _Loader(opened, parameters, limits, tuple(modules))
+        loader = _Loader(opened, parameters, limits, tuple(modules), plans=plans)
         if is_module(source):
             programs: ProgramSource = FixedProgram(loader.program(module_source(source)))
         else:
@@ -145,7 +148,10 @@ class _Loader:
         parameters: Parameters | None,
         limits: Limits | None,
         modules: tuple[NativeModule, ...],
+        *,
+        plans: bool,
     ) -> None:
+        self._plans = plans
         self._device = device
         self._parameters = parameters
         self._limits = limits
@@ -164,7 +170,12 @@ class _Loader:
             archive.close()
             raise
         return Program(
-            archive, device=self._device, providers=providers, modules=self._modules, limits=self._limits
+            archive,
+            device=self._device,
+            providers=providers,
+            modules=self._modules,
+            limits=self._limits,
+            plans=self._plans,
         )
 
 

@@ -47,7 +47,7 @@ class PlannedCall:
         dtypes: of results.
     """
 
-    __slots__ = ("_dtypes", "_frames", "_inputs", "_prepared")
+    __slots__ = ("_count", "_frames", "_input_dtypes", "_input_shapes", "_output_dtypes", "_prepared")
 
     def __init__(
         self,
@@ -56,17 +56,18 @@ class PlannedCall:
         frames: tuple[VmFrame, ...],
         dtypes: Sequence[np.dtype[Any]],
     ) -> None:
-        self._inputs = key
+        self._count = len(key)
+        self._input_dtypes = tuple(dtype for dtype, _ in key)
+        self._input_shapes = tuple(shape for _, shape in key)
         self._prepared = prepared
         self._frames = frames
-        self._dtypes = tuple(dtypes)
+        self._output_dtypes = tuple(dtypes)
 
     def fits(self, values: Sequence[Any]) -> bool:
         """Whether it is for these inputs. May miss arrays whose dtype is equal but another object."""
-        inputs = self._inputs
-        if len(values) != len(inputs):
+        if len(values) != self._count:
             return False
-        for value, (dtype, shape) in zip(values, inputs, strict=True):
+        for value, dtype, shape in zip(values, self._input_dtypes, self._input_shapes):  # noqa: B905 - slower
             if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
                 return False
         return True
@@ -78,7 +79,7 @@ class PlannedCall:
             TrapError, KernelError, DeadlineExceededError: a kernel failed; they name it.
         """
         try:
-            return self._prepared.run(values, self._dtypes, timeout_ns)
+            return self._prepared.run(values, self._output_dtypes, timeout_ns)
         except SylviteError as error:
             add_frames(error, self._frames)
             raise
@@ -107,7 +108,7 @@ class CallPlans:
         device: Device,
         timeout_ns: int | None,
     ) -> None:
-        self._timeout_ns = timeout_ns
+        self.timeout_ns = timeout_ns
         self._context = context
         self._handle = handle
         self._signature = signature
@@ -118,7 +119,8 @@ class CallPlans:
         # Unknown until a shape comes for the second time, because the look takes a moment.
         self._is_possible: bool | None = None
         self._closed = False
-        self._latest: PlannedCall | None = None
+        self.latest: PlannedCall | None = None
+        """The plan of the call before."""
 
     def call(self, values: Sequence[Any]) -> list[Array] | None:
         """Results for inputs in order, or ``None`` when there is no plan for them that holds.
@@ -126,13 +128,10 @@ class CallPlans:
         Raises:
             TrapError, KernelError, DeadlineExceededError: a kernel failed; they name it.
         """
-        plan = self._latest
-        if plan is None:
+        if self.latest is None:
             return None
-        if plan.fits(values):
-            return plan.run(values, self._timeout_ns)
         key = self.key_of(values)
-        return None if key is None else self.run(key, values, self._timeout_ns)
+        return None if key is None else self.run(key, values, self.timeout_ns)
 
     def key_of(self, values: Sequence[Any]) -> Key | None:
         """Dtypes and shapes; ``None`` when an input is not simply an array, or no plan can be made."""
@@ -152,7 +151,7 @@ class CallPlans:
         plan = self._plans.get(key)
         if plan is None:
             return None
-        self._latest = plan
+        self.latest = plan
         return plan.run(values, timeout_ns)
 
     def wants(self, key: Key) -> bool:
@@ -217,6 +216,6 @@ class CallPlans:
             self._closed = True
             plans = list(self._plans.values())
             self._plans.clear()
-            self._latest = None
+            self.latest = None
         for plan in plans:
             plan.close()

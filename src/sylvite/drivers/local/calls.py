@@ -52,10 +52,6 @@ def _result_type(device: LocalDevice, byte_length: int) -> Any:
     return type("ResultMemory", (ctypes.c_uint8 * byte_length,), {"__del__": give_back, "__slots__": ()})
 
 
-Taken = tuple[int, int, str]
-"""An allocation that ends with the call: address, length and tag."""
-
-
 class LocalCall(PreparedCall):
     """A prepared plan. Calls take turns by the device's locks.
 
@@ -77,15 +73,20 @@ class LocalCall(PreparedCall):
         self._tracer = device.tracer
         self._buffers = tuple(buffers)
         self._programs = tuple(programs)
-        self._executables = tuple({item: None for buffer in buffers for item in buffer.executables})
         self._pinned = plan.pinned
         self._closed = False
+        self._discarded = device.discarded
+        self._guard = device.call_guard
+        self._run_program = device.run_program
         self._submission_lock = device.submission_lock
         self._running_lock = device.running_lock
+        self._queue = device.queue
         self._space = device.space
         self._allocator = device.allocator
+        self._account = device.allocator.account_allocations
         self._allocate = self._space.heap.allocate
         self._free = self._space.heap.free
+        self._note = device.allocator.note_release
         self._retain = self._space.store.retain
         self._base_address = self._space.memory.base_address
         self._memory = self._space.view(0, self._space.memory.byte_length)
@@ -95,18 +96,21 @@ class LocalCall(PreparedCall):
     def _place(self, plan: CallPlan) -> None:
         """Prepare what is done for each slot."""
         inputs = len(plan.input_lengths)
-        kept = sorted({output.slot - inputs for output in plan.outputs})
-        self._allocations = tuple(
-            (byte_length, _result_type(self._device, byte_length) if index in kept else None)
-            for index, byte_length in enumerate(plan.allocations)
-        )
+        kept = sorted({output.slot for output in plan.outputs})
+        self._allocation_lengths = plan.allocations
         self._allocated_bytes = sum(plan.allocations)
-        self._outputs = tuple(
-            (kept.index(output.slot - inputs), output.shape, output.byte_offset) for output in plan.outputs
+        self._results = tuple(
+            (slot, _result_type(self._device, plan.allocations[slot - inputs])) for slot in kept
         )
-        # By slot: where it was in the call before, and the words that say so.
+        self._outputs = tuple(
+            (kept.index(output.slot), output.shape, output.byte_offset) for output in plan.outputs
+        )
         slots = inputs + len(plan.allocations)
-        self._addresses = [-1] * slots
+        # Slots that end with the call, in the order in which they are given back.
+        self._temporary = tuple(slot for slot in range(slots - 1, inputs - 1, -1) if slot not in kept)
+        self._temporary_bytes = sum(plan.allocations[slot - inputs] for slot in self._temporary)
+        # By slot: where it was in the call before, and the words that say so.
+        self._addresses: list[Any] = [None] * slots
         self._patches: list[list[Patch]] = [[] for _ in range(slots)]
         for buffer in self._buffers:
             for slot, patch in buffer.address_words().items():
@@ -116,62 +120,74 @@ class LocalCall(PreparedCall):
         self, arrays: Sequence[Array], dtypes: Sequence[np.dtype[Any]], timeout_ns: int | None
     ) -> list[Array] | None:
         """Do it; see `PreparedCall.run`."""
-        device = self._device
-        taken: list[Taken] = []
+        if self._closed or self._queue.closed:
+            return None
+        addresses = self._locate(arrays)
         owners: list[Any] = []
+        copied: list[int] | None = None
         try:
             with self._submission_lock:
                 if not self._holds():
                     return None
                 try:
-                    addresses = self._take(arrays, taken, owners)
+                    copied = self._take(arrays, addresses, owners)
                 except OutOfMemoryError:
                     return None
-            with self._running_lock, device.call_guard(timeout_ns):
+            with self._running_lock, self._guard(timeout_ns):
                 # Once more: on devices with two locks it may have been closed in between.
-                if self._closed or device.closed:
+                if self._closed or self._queue.closed:
                     return None
                 if addresses != self._addresses:
                     self._patch(addresses)
                 for program in self._programs:
-                    device.run_program(program)
+                    self._run_program(program)
         except BaseException:
             # Who keeps the error keeps this frame, which must not keep memory.
             owners.clear()
             raise
         finally:
-            if taken:
-                self._give_back(taken)
-        return [
-            np.ndarray(shape, dtype, owners[index], byte_offset)
-            for (index, shape, byte_offset), dtype in zip(self._outputs, dtypes, strict=True)
-        ]
+            if copied or (self._temporary and copied is not None):
+                self._give_back(addresses, copied)
+        results = []
+        for (index, shape, byte_offset), dtype in zip(self._outputs, dtypes):  # noqa: B905 - slower
+            results.append(np.ndarray(shape, dtype, owners[index], byte_offset))
+        return results
+
+    def _locate(self, arrays: Sequence[Array]) -> list[Any]:
+        """Guest addresses of arrays that lie in the guest's memory and in one piece; ``None`` for others."""
+        addresses: list[Any] = []
+        base_address, end = self._base_address, len(self._memory)
+        for array, byte_length in zip(arrays, self._input_lengths):  # noqa: B905 - slower
+            address = None
+            if array.base is not None and array.flags.c_contiguous and byte_length:
+                try:
+                    address = _address_of(_Byte.from_buffer(array)) - base_address
+                except (BufferError, TypeError, ValueError):  # read-only, or of a dtype without a buffer
+                    address = array.__array_interface__["data"][0] - base_address
+                if not 0 <= address <= end - byte_length:
+                    # Elsewhere, unless the memory has grown.
+                    address = self._allocator.address_of(base_address + address, byte_length)
+            addresses.append(address)
+        return addresses
 
     def _holds(self) -> bool:
         """Whether everything is as it was when the plan was made."""
-        device = self._device
-        if self._closed or device.closed or self._tracer.enabled or device.has_discarded:
+        if self._closed or self._queue.closed or self._tracer.enabled or self._discarded:
             return False
-        for executable in self._executables:
-            if executable.closed:
-                return False
         return not self._pinned or all(transient.is_backed_by(storage) for transient, storage in self._pinned)
 
-    def _take(self, arrays: Sequence[Array], taken: list[Taken], owners: list[Any]) -> list[int]:
-        """Find or make memory for every slot, and copy the inputs that need it; return addresses."""
-        addresses: list[int] = []
-        copies: list[tuple[int, Array]] = []
+    def _take(self, arrays: Sequence[Array], addresses: list[Any], owners: list[Any]) -> list[int]:
+        """Make memory for slots that have none; return which of them were filled with copies of inputs."""
+        copied: list[int] = []
         fresh: list[int] = []
         allocate = self._allocate
         try:
-            for array, byte_length in zip(arrays, self._input_lengths, strict=True):
-                address = None if array.base is None else self._guest_address(array, byte_length)
+            for slot, address in enumerate(addresses):
                 if address is None:
-                    address = allocate(byte_length)
+                    addresses[slot] = address = allocate(self._input_lengths[slot])
                     fresh.append(address)
-                    copies.append((address, array))
-                addresses.append(address)
-            for byte_length, _ in self._allocations:
+                    copied.append(slot)
+            for byte_length in self._allocation_lengths:
                 address = allocate(byte_length)
                 fresh.append(address)
                 addresses.append(address)
@@ -179,49 +195,38 @@ class LocalCall(PreparedCall):
             for address in fresh:
                 self._free(address)
             raise
-        allocator = self._allocator
-        allocator.account_allocations(len(self._allocations), self._allocated_bytes, _TRANSIENT_TAG)
-        if copies:
-            allocator.account_allocations(len(copies), sum(array.nbytes for _, array in copies), _INPUT_TAG)
-            for address, array in copies:
-                taken.append((address, array.nbytes, _INPUT_TAG))
-                self._copy(array, address)
-        at = len(self._input_lengths)
-        for byte_length, result_type in self._allocations:
-            if result_type is None:
-                taken.append((addresses[at], byte_length, _TRANSIENT_TAG))
-            else:
-                self._retain()
-                owners.append(result_type.from_address(self._base_address + addresses[at]))
-            at += 1
-        return addresses
+        self._account(len(self._allocation_lengths), self._allocated_bytes, _TRANSIENT_TAG)
+        if copied:
+            self._copy(arrays, addresses, copied)
+        for slot, result_type in self._results:
+            self._retain()
+            owners.append(result_type.from_address(self._base_address + addresses[slot]))
+        return copied
 
-    def _give_back(self, taken: list[Taken]) -> None:
-        for address, byte_length, tag in reversed(taken):
-            self._free(address)
-            self._allocator.note_release(byte_length, tag)
+    def _copy(self, arrays: Sequence[Array], addresses: list[Any], slots: list[int]) -> None:
+        """Copy inputs to where their slots are."""
+        total = 0
+        for slot in slots:
+            array, address, byte_length = arrays[slot], addresses[slot], self._input_lengths[slot]
+            total += byte_length
+            if address + byte_length > len(self._memory):
+                self._memory = self._space.view(0, self._space.memory.byte_length)
+            np.ndarray(array.shape, array.dtype, self._memory, address)[...] = array
+        self._account(len(slots), total, _INPUT_TAG)
+        self._tracer.counters.bytes_copied += total
 
-    def _guest_address(self, array: Array, byte_length: int) -> int | None:
-        """Where an array lies, when that is in the guest's memory and in one piece."""
-        if not array.flags.c_contiguous or not byte_length:
-            return None
-        try:
-            host_address = _address_of(_Byte.from_buffer(array))
-        except (BufferError, TypeError, ValueError):  # read-only, or of a dtype without a buffer
-            host_address = array.__array_interface__["data"][0]
-        address: int = host_address - self._base_address
-        if 0 <= address <= len(self._memory) - byte_length:
-            return address
-        # The memory may have grown.
-        return self._allocator.address_of(host_address, byte_length)
+    def _give_back(self, addresses: list[Any], copied: list[int]) -> None:
+        """End what a call took for itself, the latest first."""
+        for slot in self._temporary:
+            self._free(addresses[slot])
+        if self._temporary:
+            self._note(self._temporary_bytes, _TRANSIENT_TAG, len(self._temporary))
+        for slot in reversed(copied):
+            self._free(addresses[slot])
+        if copied:
+            self._note(sum(self._input_lengths[slot] for slot in copied), _INPUT_TAG, len(copied))
 
-    def _copy(self, array: Array, address: int) -> None:
-        if address + array.nbytes > len(self._memory):
-            self._memory = self._space.view(0, self._space.memory.byte_length)
-        np.ndarray(array.shape, array.dtype, self._memory, address)[...] = array
-        self._tracer.counters.bytes_copied += array.nbytes
-
-    def _patch(self, addresses: list[int]) -> None:
+    def _patch(self, addresses: list[Any]) -> None:
         for address, before, patches in zip(addresses, self._addresses, self._patches, strict=True):
             if address != before:
                 for words, places in patches:
@@ -237,6 +242,8 @@ class LocalCall(PreparedCall):
             self._closed = True
         for buffer in self._buffers:
             buffer.close()
-        self._buffers = self._programs = self._executables = ()
+        self._buffers = self._programs = ()
         self._patches.clear()
         self._pinned = ()
+        # It holds the store open.
+        self._memory = memoryview(b"")

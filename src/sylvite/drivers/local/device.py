@@ -18,7 +18,7 @@ from ...hal import (
     Executable,
 )
 from ...hal.call_plan import CallPlan, PreparedCall
-from ...hal.queue import Pending
+from ...hal.queue import Pending, Queue
 from ...linker import LinkSpace
 from .allocator import LocalAllocator
 from .calls import LocalCall
@@ -101,6 +101,11 @@ class LocalDevice(Device):
     # -- calls that are done again ------------------------------------------------------------------
 
     @property
+    def queue(self) -> Queue:
+        """The device's queue."""
+        return self._queue
+
+    @property
     def submission_lock(self) -> AbstractContextManager[bool]:
         """Held while memory is taken for a call. Before `running_lock`, never within."""
         return self._queue.lock
@@ -111,9 +116,9 @@ class LocalDevice(Device):
         return self._running
 
     @property
-    def has_discarded(self) -> bool:
-        """Whether executables wait to be unloaded."""
-        return bool(self._discarded)
+    def discarded(self) -> Discarded:
+        """Executables that wait to be unloaded."""
+        return self._discarded
 
     def call_guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
         """Bound what this thread itself runs meanwhile."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Workers", "with_kernel_name"]
 
 _WORD: Final = 4
+# Divided once: members of enumerations take long to calculate with, and every run writes this word.
+_TRACE: Final = int(Control.TRACE) // _WORD
 # How long a stopped submission's helpers may take to leave before they are interrupted (again).
 _GATHER_NS: Final = 20_000_000
 
@@ -233,16 +235,15 @@ class Workers:
         if not self._calls:
             self._prepare()
         tracer = self._space.tracer
-        self._words[Control.TRACE // _WORD] = tracer.enabled
-        self._timeline.program = weakref.ref(program)
         workers = self.count if program.is_parallel else 1
+        is_traced = self._words[_TRACE] = tracer.enabled
+        if is_traced:
+            self._timeline.program = weakref.ref(program)
+            self._timeline.is_shared = workers > 1
         if workers > 1:
-            self._timeline.is_shared = True
             self._crew.failures.clear()
             if not self._crew.serving:
                 self._call_in()
-        else:
-            self._timeline.is_shared = False
         try:
             failure = self._calls["run"](program.address, *self._arguments, workers)
         except BaseException as error:

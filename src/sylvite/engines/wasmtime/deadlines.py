@@ -8,6 +8,7 @@ calls with deadlines run, and a little longer, so that calls now and then do not
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -81,8 +82,17 @@ class Watchdog:
         self._states: weakref.WeakSet[CallState] = weakref.WeakSet()
         self._changed = threading.Condition()
         self._wake_ns: int | None = None
+        self._attends = False
         self._thread: threading.Thread | None = None
         self._closed = False
+        _watchdogs.add(self)
+
+    def forget_thread(self) -> None:
+        """Begin anew in a forked process, which has no thread but the one that forked."""
+        self._changed = threading.Condition()
+        self._wake_ns = None
+        self._attends = False
+        self._thread = None
 
     def raise_epoch(self) -> None:
         """Have every running call ask whether to go on, now."""
@@ -110,6 +120,13 @@ class Watchdog:
                 self._thread.start()
             else:
                 self._changed.notify()
+
+    def attend(self) -> None:
+        """Have the epoch raised before long, and again, as long as a state says that it is attended; it must
+        say so before this call."""
+        if not self._attends:
+            self._attends = True
+            self.arm(time.monotonic_ns() + ATTENTION_NS)
 
     def close(self) -> None:
         """End the thread. Idempotent."""
@@ -144,10 +161,12 @@ class Watchdog:
     def _look(self) -> int | None:
         """Stop what is due; return when to look again."""
         now_ns = time.monotonic_ns()
+        # Before looking, as with the time to wake.
+        self._attends = False
         states = list(self._states)
         due = [state.expires_ns for state in states if state.expires_ns is not None]
         due += [expires_ns for state in states for expires_ns, _ in tuple(state.caps.values())]
-        is_attended = any(state.attended for state in states)
+        is_attended = self._attends = any(state.attended for state in states)
         if is_attended or any(expires_ns <= now_ns for expires_ns in due):
             self._raise_epoch()
         later = [expires_ns for expires_ns in due if expires_ns > now_ns]
@@ -155,3 +174,15 @@ class Watchdog:
             # Calls that are due but sit in a host function, or begin only now, are stopped soon, too.
             later.append(now_ns + ATTENTION_NS)
         return min(later) if later else None
+
+
+_watchdogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for watchdog in list(_watchdogs):
+        watchdog.forget_thread()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -9,9 +10,20 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
-from .deadlines import ATTENTION_NS, CallState, Watchdog
+from .deadlines import CallState, Watchdog
 
 __all__ = ["Attention", "Guard"]
+
+_main_thread = threading.main_thread().ident
+
+
+def _after_fork() -> None:
+    global _main_thread
+    _main_thread = threading.main_thread().ident
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Attention:
@@ -28,32 +40,48 @@ class Attention:
         watchdog: of its engine.
     """
 
-    __slots__ = ("_before", "_report", "_state", "_watchdog")
+    __slots__ = ("_before", "_depth", "_report", "_state", "_watchdog")
 
     def __init__(self, state: CallState, watchdog: Watchdog) -> None:
         self._state = state
         self._watchdog = watchdog
+        self._depth = 0
         self._before: Any = None
         self._report = self._take
 
-    def begin(self) -> bool:
-        """Attend this thread's calls, which is the main thread; false when they already are."""
-        state = self._state
-        if state.attended:
-            return False
-        self._before = sys.unraisablehook
-        sys.unraisablehook = self._report
-        state.attended = True
-        self._watchdog.arm(time.monotonic_ns() + ATTENTION_NS)
-        return True
+    def __enter__(self) -> None:
+        """Attend this thread's calls, if it is the main thread. May be nested."""
+        if get_ident() != _main_thread:
+            return
+        self._depth += 1
+        if self._depth == 1:
+            self._before = sys.unraisablehook
+            sys.unraisablehook = self._report
+            self._state.attended = True
+            self._watchdog.attend()
 
-    def end(self) -> None:
-        """Undo `begin`."""
-        self._state.attended = False
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if get_ident() != _main_thread:
+            return
+        self._depth -= 1
+        if self._depth:
+            return
+        state = self._state
+        state.attended = False
         # Somebody may have put another one in its place meanwhile, to stay.
         if sys.unraisablehook is self._report:
             sys.unraisablehook = self._before
         self._before = None
+        pending = state.pending
+        if pending is not None:
+            # It came just before the guest returned.
+            state.pending = None
+            raise pending
 
     def _take(self, unraisable: sys.UnraisableHookArgs) -> None:
         state, error = self._state, unraisable.exc_value
@@ -67,40 +95,34 @@ class Attention:
 
 
 class Guard:
-    """Bounds the calls of the entering thread, and delivers Control-C to calls of the main thread.
+    """Bounds the calls of the entering thread, and has those of the main thread attended.
 
     Args:
         state: of the store.
         attention: of the store.
         watchdog: of its engine.
-        timeout_ns: longest time, in nanoseconds; ``None`` for no limit.
+        timeout_ns: longest time, in nanoseconds.
     """
 
-    __slots__ = ("_attention", "_before", "_is_attending", "_state", "_thread", "_timeout_ns", "_watchdog")
+    __slots__ = ("_attention", "_before", "_state", "_thread", "_timeout_ns", "_watchdog")
 
-    def __init__(
-        self, state: CallState, attention: Attention, watchdog: Watchdog, timeout_ns: int | None
-    ) -> None:
+    def __init__(self, state: CallState, attention: Attention, watchdog: Watchdog, timeout_ns: int) -> None:
         self._state = state
         self._attention = attention
         self._watchdog = watchdog
         self._timeout_ns = timeout_ns
         self._thread = 0
         self._before: tuple[int, int] | None = None
-        self._is_attending = False
 
     def __enter__(self) -> None:
+        self._attention.__enter__()
         self._thread = thread = get_ident()
-        if thread == threading.main_thread().ident:
-            self._is_attending = self._attention.begin()
-        timeout_ns = self._timeout_ns
-        if timeout_ns is not None:
-            caps = self._state.caps
-            self._before = before = caps.get(thread)
-            expires_ns = time.monotonic_ns() + timeout_ns
-            if before is None or expires_ns < before[0]:
-                caps[thread] = (expires_ns, timeout_ns)
-                self._watchdog.arm(expires_ns)
+        caps = self._state.caps
+        self._before = before = caps.get(thread)
+        expires_ns = time.monotonic_ns() + self._timeout_ns
+        if before is None or expires_ns < before[0]:
+            caps[thread] = (expires_ns, self._timeout_ns)
+            self._watchdog.arm(expires_ns)
 
     def __exit__(
         self,
@@ -108,17 +130,9 @@ class Guard:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        state = self._state
-        if self._timeout_ns is not None:
-            if self._before is None:
-                state.caps.pop(self._thread, None)
-            else:
-                state.caps[self._thread] = self._before
-        if self._is_attending:
-            self._is_attending = False
-            self._attention.end()
-            pending = state.pending
-            if pending is not None:
-                # It came just before the guest returned.
-                state.pending = None
-                raise pending
+        caps = self._state.caps
+        if self._before is None:
+            caps.pop(self._thread, None)
+        else:
+            caps[self._thread] = self._before
+        self._attention.__exit__(kind, value, traceback)

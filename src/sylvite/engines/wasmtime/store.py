@@ -291,6 +291,8 @@ class WasmtimeStore:
         """Bound the calls of this thread meanwhile, and let Control-C stop them; see the protocol."""
         if not self._engine.interruptible:
             return contextlib.nullcontext()
+        if timeout_ns is None:
+            return self._attention
         return Guard(self.state, self._attention, self.watchdog, timeout_ns)
 
     def retain(self) -> None:
