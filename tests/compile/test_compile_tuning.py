@@ -68,6 +68,62 @@ def test_compile_tuning_off_leaves_products_to_the_compiler():
     assert imports(artifact) == set()
 
 
+HALVES = """
+func.func @dense(%x: tensor<{m}x{k}x{a}>, %w: tensor<{k}x{n}x{b}>) -> tensor<{m}x{n}x{s}> {{
+  %zero = arith.constant {zero} : {s}
+  %empty = tensor.empty() : tensor<{m}x{n}x{s}>
+  %start = linalg.fill ins(%zero : {s}) outs(%empty : tensor<{m}x{n}x{s}>) -> tensor<{m}x{n}x{s}>
+  %y = linalg.matmul ins(%x, %w : tensor<{m}x{k}x{a}>, tensor<{k}x{n}x{b}>)
+    outs(%start : tensor<{m}x{n}x{s}>) -> tensor<{m}x{n}x{s}>
+  return %y : tensor<{m}x{n}x{s}>
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "result", "is_call"),
+    [
+        ("f16", "f16", "f32", True),
+        ("f16", "f16", "f16", True),
+        ("bf16", "bf16", "f32", True),
+        ("bf16", "bf16", "bf16", True),
+        ("i16", "i16", "i32", True),
+        ("f32", "f16", "f32", False),
+        ("bf16", "f32", "f32", False),
+    ],
+)
+def test_compile_tuned_narrow_product_equals_numpy(a, b, result, is_call):
+    numbers = pytest.importorskip("ml_dtypes")
+    m, n, k = 37, 50, 70
+    zero = "0" if result == "i32" else "0.0"
+    artifact = sylvite.compile(HALVES.format(m=m, n=n, k=k, a=a, b=b, s=result, zero=zero))
+    assert artifact.notes == ()
+    assert ("iree_uk_mmt4d" in imports(artifact)) == is_call
+    dtypes = {"f16": np.float16, "bf16": numbers.bfloat16, "i16": np.int16, "f32": np.float32}
+    rng = np.random.default_rng(3)
+    # Integers so small that every sum is exact, also rounded to bf16's eight bits at the end.
+    x = rng.integers(-1, 2, (m, k)).astype(dtypes[a])
+    w = rng.integers(-1, 2, (k, n)).astype(dtypes[b])
+    with sylvite.load(artifact) as model:
+        got = np.array(model(x, w)).astype(np.float32)
+    np.testing.assert_array_equal(got, x.astype(np.float32) @ w.astype(np.float32))
+
+
+def test_compile_products_of_several_types_in_one_module_are_tuned_one_by_one():
+    text = "".join(
+        product(24, 32, 40, kind).replace("@dense", f"@dense_{kind}") for kind in ("f32", "f64", "i8")
+    )
+    artifact = sylvite.compile(text)
+    assert artifact.notes == ()
+    assert "iree_uk_mmt4d" in imports(artifact)
+    with sylvite.load(artifact) as model:
+        for kind in ("f32", "f64", "i8"):
+            x, w = operands(24, 32, 40, kind)
+            got = np.array(model.functions[f"dense_{kind}"](x, w))
+            want = x.astype(np.float64) @ w.astype(np.float64)
+            np.testing.assert_allclose(got, want, rtol=1e-4 if kind == "f32" else 1e-12, atol=1e-4)
+
+
 def test_compile_type_without_kernels_is_compiled_plainly():
     artifact = sylvite.compile(product(16, 24, 8, "f64"))
     assert "iree_uk_mmt4d" not in imports(artifact)
@@ -150,8 +206,15 @@ def test_retarget_product_takes_blocks_that_divide_its_extents(tmp_path):
 
 def test_retarget_product_of_other_types_raises(tmp_path):
     """A second target in the module would put its executables where the program does not look."""
-    with pytest.raises(CompileError, match="no kernel multiplies f16 by f16 into f32"):
-        retargeted(tmp_path, TEXT.replace("$T", "f16").replace("$S", "f32"))
+    with pytest.raises(CompileError, match="no kernel multiplies i4 by i4 into i32"):
+        retargeted(tmp_path, TEXT.replace("$T", "i4").replace("$S", "i32"))
+
+
+def test_retarget_product_of_two_float_types_stays_with_the_compiler(tmp_path):
+    text = TEXT.replace("126x512x4x1x$T", "126x512x4x1xf16").replace("$T", "f32").replace("$S", "f32")
+    result, text = retargeted(tmp_path, text)
+    assert result.products == 0
+    assert "vector_common_parallel = [1, 1, 0, 8, 4, 0]" in text
 
 
 def test_retarget_text_without_target_raises(tmp_path):

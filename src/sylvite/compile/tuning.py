@@ -21,13 +21,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import CompileError
+from ..kernels import PRODUCT_TYPES
 from .depthwise import write_out_depthwise
 from .error_function import write_out_erf
 from .softmax import call_softmax
 
 __all__ = ["VERSION", "Retargeted", "first_half_flags", "retarget", "second_half_flags"]
 
-VERSION = 1
+VERSION = 2
 """Raised when a build comes out differently; cached modules depend on it."""
 
 _STAGE = "executable-configurations"
@@ -49,8 +50,10 @@ _TARGET = (
     'target_triple = "wasm32-unknown-emscripten", ukernels = "%s"}'
 )
 _ALL_KERNELS = "mmt4d,pack,unpack"
-_KERNEL_TYPES = {("f32", "f32", "f32"), ("i8", "i8", "i32")}
+_KERNEL_TYPES = {(product.operands, product.operands, product.result) for product in PRODUCT_TYPES}
 """Element types of left, right and result that `sylvite.kernels` multiplies."""
+
+_FLOATS = {"f32", "f16", "bf16"}
 
 _LONG_LINE = 1 << 16
 """Lines longer than this hold constants."""
@@ -117,9 +120,9 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
     with source.open(encoding="utf-8") as lines, destination.open("w", encoding="utf-8") as output:
         for block in _blocks(lines):
             found = list(_PRODUCT.finditer(block))
-            _check_types(found)
-            products += len(found)
-            if len(found) == 1:
+            calls = [product for product in found if _is_call(product)]
+            products += len(calls)
+            if len(found) == len(calls) == 1:
                 block = _retile(block, found[0])
             elif not found:
                 block = call_softmax(write_out_depthwise(_recopy(block)))
@@ -135,16 +138,20 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
     return Retargeted(products=products)
 
 
-def _check_types(products: Iterable[re.Match[str]]) -> None:
-    """Refuse products without kernels.
+def _is_call(product: re.Match[str]) -> bool:
+    """Whether a product becomes a call of a kernel; the compiler makes code for floats of two types.
 
-    Executables of one module must share one target: the linker puts those of another target into a variant
-    of their own, of the same format, which the program then never looks into.
+    Raises:
+        CompileError: it becomes a call that no kernel answers. Executables of one module must share one
+            target: the linker puts those of another target into a variant of their own, of the same format,
+            which the program then never looks into.
     """
-    for product in products:
-        types = (product["left"], product["right"], product["result"])
-        if types not in _KERNEL_TYPES:
-            raise CompileError(f"no kernel multiplies {types[0]} by {types[1]} into {types[2]}")
+    types = (product["left"], product["right"], product["result"])
+    if types in _KERNEL_TYPES:
+        return True
+    if not _FLOATS.issuperset(types):
+        raise CompileError(f"no kernel multiplies {types[0]} by {types[1]} into {types[2]}")
+    return False
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[str]:

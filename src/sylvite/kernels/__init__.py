@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import functools
 
-from ..wasm import ModuleBuilder
+from ..wasm import ModuleBuilder, ValueType
 from .gemm import Block, ElementKind, emit_block
-from .mmt4d import emit_mmt4d
+from .mmt4d import PRODUCT_TYPES, emit_mmt4d
 from .packing import emit_pack, emit_unpack
 from .softmax import NAN_TO_ZERO, SOFTMAX_NAME, emit_softmax
 
-__all__ = ["KERNEL_NAMES", "NAN_TO_ZERO", "SOFTMAX_NAME", "Block", "ElementKind", "assemble", "emit_block"]
+__all__ = [
+    "KERNEL_NAMES",
+    "NAN_TO_ZERO",
+    "PRODUCT_TYPES",
+    "SOFTMAX_NAME",
+    "Block",
+    "ElementKind",
+    "assemble",
+    "emit_block",
+]
 
 KERNEL_NAMES = frozenset({"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack", SOFTMAX_NAME})
 """Symbols that `assemble`'s module exports."""
@@ -21,7 +30,7 @@ KERNEL_NAMES = frozenset({"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack", SOF
 
 @functools.lru_cache(maxsize=2)
 def assemble(*, relaxed: bool) -> bytes:
-    """The kernels as a module that imports ``env.memory``.
+    """The kernels as a module that imports ``env.memory`` and ``env.__stack_pointer``.
 
     Args:
         relaxed: use fused multiply-add of the relaxed SIMD proposal. Without it results are the same on
@@ -29,7 +38,8 @@ def assemble(*, relaxed: bool) -> bytes:
     """
     module = ModuleBuilder("sylvite_kernels")
     module.import_memory("env", "memory", 0)
-    emit_mmt4d(module, relaxed=relaxed)
+    stack_pointer = module.import_global("env", "__stack_pointer", ValueType.I32, mutable=True)
+    emit_mmt4d(module, stack_pointer, relaxed=relaxed)
     emit_pack(module)
     emit_unpack(module)
     emit_softmax(module, relaxed=relaxed)

@@ -33,6 +33,11 @@ class ElementKind:
 
     F32 = "f32"
     I8 = "i8"
+    I16 = "i16"
+
+
+_STEP_BYTES = {ElementKind.F32: 4, ElementKind.I8: 2, ElementKind.I16: 4}
+"""Bytes of a row or column that a step along K takes; integers go in pairs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +45,7 @@ class Block:
     """What one microkernel computes: ``rows`` by ``tiles * tile_columns`` elements of the result.
 
     Args:
-        kind: ``f32`` (K0 is 1), or ``i8``: signed bytes into 32-bit sums (K0 is 2).
+        kind: ``f32`` (K0 is 1); ``i8`` or ``i16``: signed integers into 32-bit sums (K0 is 2).
         rows: rows computed; divides ``panel_rows``.
         tiles: right tiles side by side.
         panel_rows: M0, rows of a packed left panel and of a result tile.
@@ -60,12 +65,12 @@ class Block:
     @property
     def left_step(self) -> int:
         """Bytes of the left panel a step along K takes."""
-        return self.panel_rows * (4 if self.kind == ElementKind.F32 else 2)
+        return self.panel_rows * _STEP_BYTES[self.kind]
 
     @property
     def right_step(self) -> int:
         """Bytes of a right tile a step along K takes."""
-        return self.tile_columns * (4 if self.kind == ElementKind.F32 else 2)
+        return self.tile_columns * _STEP_BYTES[self.kind]
 
     @property
     def vectors(self) -> int:
@@ -182,24 +187,25 @@ def _load_columns(
 
 
 def _splat_row(function: FunctionBuilder, block: Block, variables: _Locals, number: int, row: int) -> None:
-    """A row's element (for i8 its pair along K) into all lanes of ``variables.row``.
+    """A row's element (of integers its pair along K) into all lanes of ``variables.row``.
 
     Four rows are loaded at once where there are four, and spread by shuffles: loads into a splat go through
     a general register on some engines.
     """
     size = block.left_step // block.panel_rows
     offset = number * block.left_step + size * row
-    is_f32 = block.kind == ElementKind.F32
     if block.rows % _LANES:
         function.get(variables.left)
-        if is_f32:
+        if block.kind == ElementKind.F32:
             function.emit("f32.load", offset=offset).emit("f32x4.splat")
+        elif block.kind == ElementKind.I16:
+            function.emit("v128.load32_splat", offset=offset, align=0)
         else:
             function.emit("v128.load16_splat", offset=offset, align=0).emit("i16x8.extend_low_i8x16_s")
         function.set(variables.row)
         return
     if row % _LANES == 0:
-        load = "v128.load" if is_f32 else "v128.load8x8_s"
+        load = "v128.load8x8_s" if block.kind == ElementKind.I8 else "v128.load"
         function.get(variables.left).emit(load, offset=offset, align=0).set(variables.group)
     first = 4 * (row % _LANES)
     lanes = [first, first + 1, first + 2, first + 3] * _LANES
@@ -219,9 +225,12 @@ def _step_f32(function: FunctionBuilder, block: Block, variables: _Locals, numbe
             function.set(total)
 
 
-def _step_i8(function: FunctionBuilder, block: Block, variables: _Locals, number: int) -> None:
+def _step_integers(function: FunctionBuilder, block: Block, variables: _Locals, number: int) -> None:
     # Two bytes along K become two 16-bit lanes; the dot product adds their products into 32 bits.
-    _load_columns(function, block, variables, number, "v128.load8x8_s", 8)
+    if block.kind == ElementKind.I8:
+        _load_columns(function, block, variables, number, "v128.load8x8_s", 8)
+    else:
+        _load_columns(function, block, variables, number, "v128.load", _VECTOR_BYTES)
     for row, sums in enumerate(variables.sums):
         _splat_row(function, block, variables, number, row)
         for total, column in zip(sums, variables.columns, strict=True):
@@ -229,4 +238,8 @@ def _step_i8(function: FunctionBuilder, block: Block, variables: _Locals, number
             function.get(total).emit("i32x4.add").set(total)
 
 
-_STEPS: dict[str, _Step] = {ElementKind.F32: _step_f32, ElementKind.I8: _step_i8}
+_STEPS: dict[str, _Step] = {
+    ElementKind.F32: _step_f32,
+    ElementKind.I8: _step_integers,
+    ElementKind.I16: _step_integers,
+}

@@ -9,11 +9,14 @@ Source: the signature and flags of IREE's microkernel library (``exported_bits.h
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from ..wasm import FunctionBuilder, ModuleBuilder, ValueType
 from .gemm import Block, ElementKind, emit_block
+from .halves import Conversions, HalfKind, emit_conversions
+from .widening import emit_widening_driver
 
-__all__ = ["MMT4D_PARAMETERS", "TILE_SHAPES", "emit_mmt4d"]
+__all__ = ["MMT4D_PARAMETERS", "PRODUCT_TYPES", "TILE_SHAPES", "ProductType", "emit_mmt4d"]
 
 _I32 = ValueType.I32
 
@@ -21,9 +24,9 @@ MMT4D_PARAMETERS = (_I32,) * 17
 """lhs, offset, stride0, rhs, offset, stride0, out, offset, stride0 (in elements), M1, N1, K1, M0, N0, K0,
 flags, cpu data."""
 
+_ELEMENT_BYTES = {"f32": 4, "i32": 4, "i8": 1, "i16": 2, "f16": 2, "bf16": 2}
+
 _TYPE_MASK = 0xFF
-_TYPE_F32 = 1
-_TYPE_I8 = 2
 _ACCUMULATE = 0x100
 _K_BLOCK = 512
 """Steps along K between stores of the result: a group of right tiles then fits the first-level cache."""
@@ -41,12 +44,7 @@ class TileShape:
     @property
     def operand_bytes(self) -> int:
         """Bytes of an element of the operands."""
-        return 4 if self.kind == ElementKind.F32 else 1
-
-    @property
-    def type_flag(self) -> int:
-        """The type in the flags."""
-        return _TYPE_F32 if self.kind == ElementKind.F32 else _TYPE_I8
+        return _ELEMENT_BYTES[self.kind]
 
     def blocks(self, *, relaxed: bool) -> list[Block]:
         """Microkernels by the number of right tiles they take, fewest first."""
@@ -69,38 +67,104 @@ class TileShape:
 
 TILE_SHAPES = tuple(
     TileShape(kind=kind, m0=m0, n0=4, k0=k0)
-    for kind, k0 in ((ElementKind.F32, 1), (ElementKind.I8, 2))
+    for kind, k0 in ((ElementKind.F32, 1), (ElementKind.I8, 2), (ElementKind.I16, 2))
     for m0 in (1, 2, 4, 8)
 )
 """Tiles the compiler chooses for 128-bit vectors; anything else takes the plain loop."""
 
 
-def emit_mmt4d(module: ModuleBuilder, *, relaxed: bool) -> FunctionBuilder:
-    """Emit ``iree_uk_mmt4d`` and its microkernels into ``module``, which has a memory."""
-    drivers = [(shape, _emit_driver(module, shape, relaxed=relaxed)) for shape in TILE_SHAPES]
-    plain = {flag: _emit_plain(module, flag) for flag in (_TYPE_F32, _TYPE_I8)}
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProductType:
+    """A combination of element types, by its number in the flags."""
+
+    flag: int
+    operands: str
+    result: str
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the operands are widened to floats first."""
+        return self.operands in (HalfKind.F16, HalfKind.BF16)
+
+
+PRODUCT_TYPES = (
+    ProductType(flag=1, operands=ElementKind.F32, result="f32"),
+    ProductType(flag=2, operands=ElementKind.I8, result="i32"),
+    ProductType(flag=3, operands=HalfKind.F16, result="f32"),
+    ProductType(flag=4, operands=HalfKind.F16, result="f16"),
+    ProductType(flag=5, operands=HalfKind.BF16, result="f32"),
+    ProductType(flag=6, operands=HalfKind.BF16, result="bf16"),
+    ProductType(flag=7, operands=ElementKind.I16, result="i32"),
+)
+"""What ``iree_uk_mmt4d`` multiplies. Sums of halves are floats, rounded once."""
+
+
+def emit_mmt4d(module: ModuleBuilder, stack_pointer: int, *, relaxed: bool) -> FunctionBuilder:
+    """Emit ``iree_uk_mmt4d`` and its microkernels into ``module``, which has a memory.
+
+    Args:
+        module: gets the functions.
+        stack_pointer: global with the top of the guest's stack.
+        relaxed: fuse multiplications and additions of floats.
+    """
+    shapes = {shape: _emit_driver(module, shape, relaxed=relaxed) for shape in TILE_SHAPES}
+    conversions = {kind: emit_conversions(module, kind) for kind in (HalfKind.F16, HalfKind.BF16)}
     entry = module.function("iree_uk_mmt4d", MMT4D_PARAMETERS, [_I32], export=True)
-    m0, n0, k0, flags = 12, 13, 14, 15
     kind = entry.local(_I32, "kind")
-    entry.get(flags).i32(_TYPE_MASK).emit("i32.and").set(kind)
-    for shape, driver in drivers:
-        entry.get(kind).i32(shape.type_flag).emit("i32.eq")
-        for local, value in ((m0, shape.m0), (n0, shape.n0), (k0, shape.k0)):
-            entry.get(local).i32(value).emit("i32.eq").emit("i32.and")
-        _call_if(entry, driver)
-    for flag, driver in plain.items():
-        entry.get(kind).i32(flag).emit("i32.eq")
-        _call_if(entry, driver)
+    entry.get(15).i32(_TYPE_MASK).emit("i32.and").set(kind)
+    for product in PRODUCT_TYPES:
+        drivers = _drivers(module, product, shapes, conversions, stack_pointer)
+        plain = _emit_plain(module, product, conversions.get(product.operands))
+        entry.get(kind).i32(product.flag).emit("i32.eq")
+        with entry.if_():
+            for shape, driver in drivers:
+                entry.i32(1)
+                for local, value in ((12, shape.m0), (13, shape.n0), (14, shape.k0)):
+                    entry.get(local).i32(value).emit("i32.eq").emit("i32.and")
+                _call_if(entry, driver)
+            _call(entry, plain)
     # The caller does not look at a result: element types nobody handles must not pass for a product.
     entry.emit("unreachable")
     return entry
 
 
+def _drivers(
+    module: ModuleBuilder,
+    product: ProductType,
+    shapes: dict[TileShape, FunctionBuilder],
+    conversions: dict[str, Conversions],
+    stack_pointer: int,
+) -> list[tuple[TileShape, FunctionBuilder]]:
+    """Fast products of a type by the tiles they are for."""
+    if not product.is_half:
+        return [(shape, driver) for shape, driver in shapes.items() if shape.kind == product.operands]
+    return [
+        (
+            shape,
+            emit_widening_driver(
+                module,
+                f"mmt4d_{product.operands}_{product.result}_{shape.m0}x{shape.n0}x{shape.k0}",
+                driver,
+                conversions[product.operands],
+                stack_pointer,
+                m0=shape.m0,
+                narrow=product.result != "f32",
+            ),
+        )
+        for shape, driver in shapes.items()
+        if shape.kind == ElementKind.F32
+    ]
+
+
 def _call_if(entry: FunctionBuilder, driver: FunctionBuilder) -> None:
     with entry.if_():
-        for parameter in range(len(MMT4D_PARAMETERS)):
-            entry.get(parameter)
-        entry.call(driver).i32(0).emit("return")
+        _call(entry, driver)
+
+
+def _call(entry: FunctionBuilder, driver: FunctionBuilder) -> None:
+    for parameter in range(len(MMT4D_PARAMETERS)):
+        entry.get(parameter)
+    entry.call(driver).i32(0).emit("return")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,69 +280,93 @@ def _emit_panels(
         function.br(next_panel)
 
 
-def _emit_plain(module: ModuleBuilder, type_flag: int) -> FunctionBuilder:
+def _emit_plain(module: ModuleBuilder, product: ProductType, halves: Conversions | None) -> FunctionBuilder:
     """Any tile sizes, one element at a time."""
-    is_f32 = type_flag == _TYPE_F32
-    size = 4 if is_f32 else 1
-    function = module.function(f"mmt4d_plain_{type_flag}", MMT4D_PARAMETERS, [])
-    left, right, out = _operands(function, (size, size, 4))
-    m1, n1, k1, m0, n0, k0, flags = 9, 10, 11, 12, 13, 14, 15
-    i1, j1, i0, j0, p1, p0 = (function.local(_I32) for _ in range(6))
-    a, b, c = (function.local(_I32) for _ in range(3))
-    total = function.local(ValueType.F32 if is_f32 else _I32)
-    load, add, mul, store = (
-        ("f32.load", "f32.add", "f32.mul", "f32.store")
-        if is_f32
-        else ("i32.load8_s", "i32.add", "i32.mul", "i32.store")
-    )
-
-    def element(base: _Operand, panel: int, index: int, width: int, inner: int, address: int) -> None:
-        # address = base + panel * stride + (index * width + inner) * size; the caller adds the rest
-        function.get(base.address).get(panel).get(base.stride).emit("i32.mul").emit("i32.add")
-        function.get(index).get(width).emit("i32.mul").get(inner).emit("i32.add")
-        function.i32(4 if base is out else size).emit("i32.mul").emit("i32.add").set(address)
-
-    def body() -> None:
-        # The result's tile is [j1][m0][n0].
-        function.get(j1).get(m0).emit("i32.mul").get(i0).emit("i32.add").set(c)
-        element(out, i1, c, n0, j0, c)
-        zero = function.f32(0.0) if is_f32 else function.i32(0)
-        zero.set(total)
-        function.get(flags).i32(_ACCUMULATE).emit("i32.and")
-        with function.if_():
-            function.get(c).emit("f32.load" if is_f32 else "i32.load").set(total)
-        _repeat(function, p1, k1, inner_product)
-        function.get(c).get(total).emit(store)
-
-    def inner_product() -> None:
-        function.get(p1).get(m0).emit("i32.mul").get(i0).emit("i32.add").set(a)
-        function.get(p1).get(n0).emit("i32.mul").get(j0).emit("i32.add").set(b)
-        _repeat(function, p0, k0, one)
-
-    def one() -> None:
-        for operand, panel, index in ((left, i1, a), (right, j1, b)):
-            function.get(operand.address).get(panel).get(operand.stride).emit("i32.mul").emit("i32.add")
-            function.get(index).get(k0).emit("i32.mul").get(p0).emit("i32.add")
-            function.i32(size).emit("i32.mul").emit("i32.add").emit(load)
-        function.emit(mul).get(total).emit(add).set(total)
-
-    loops = ((i1, m1), (j1, n1), (i0, m0), (j0, n0))
-
-    def nest(depth: int) -> None:
-        if depth == len(loops):
-            body()
-            return
-        _repeat(function, *loops[depth], lambda: nest(depth + 1))
-
-    nest(0)
+    function = module.function(f"mmt4d_plain_{product.operands}_{product.result}", MMT4D_PARAMETERS, [])
+    _Plain(function, product, halves).emit()
     return function
 
 
-def _repeat(function: FunctionBuilder, index: int, count: int, body: object) -> None:
+class _Plain:
+    """Emits the loops over all elements."""
+
+    def __init__(self, function: FunctionBuilder, product: ProductType, halves: Conversions | None) -> None:
+        self._function, self._product, self._halves = function, product, halves
+        self._is_float = product.is_half or product.operands == ElementKind.F32
+        size, out_size = _ELEMENT_BYTES[product.operands], _ELEMENT_BYTES[product.result]
+        self._operands = list(
+            zip(_operands(function, (size, size, out_size)), (size, size, out_size), strict=True)
+        )
+        self._address = function.local(_I32)
+        self._total = function.local(ValueType.F32 if self._is_float else _I32)
+
+    def emit(self) -> None:
+        """The function's body."""
+        m1, n1, k1, m0, n0, k0 = range(9, 15)
+        function = self._function
+        i1, j1, i0, j0, p1, p0 = (function.local(_I32) for _ in range(6))
+        left, right, out = self._operands
+
+        def element() -> None:
+            # The result's tile is [j1][m0][n0].
+            self._find(out, i1, ((j1, m0), (i0, n0)), j0)
+            (function.f32(0.0) if self._is_float else function.i32(0)).set(self._total)
+            function.get(15).i32(_ACCUMULATE).emit("i32.and")
+            with function.if_():
+                self._load(self._product.result)
+                function.set(self._total)
+            _repeat(function, p1, k1, lambda: _repeat(function, p0, k0, multiply))
+            self._find(out, i1, ((j1, m0), (i0, n0)), j0)
+            self._store()
+
+        def multiply() -> None:
+            for operand, panel, index, width in ((left, i1, i0, m0), (right, j1, j0, n0)):
+                self._find(operand, panel, ((p1, width), (index, k0)), p0)
+                self._load(self._product.operands)
+            kind = "f32" if self._is_float else "i32"
+            function.emit(f"{kind}.mul").get(self._total).emit(f"{kind}.add").set(self._total)
+
+        loops = ((i1, m1), (j1, n1), (i0, m0), (j0, n0))
+
+        def nest(depth: int) -> None:
+            if depth == len(loops):
+                element()
+            else:
+                _repeat(function, *loops[depth], lambda: nest(depth + 1))
+
+        nest(0)
+
+    def _find(
+        self, operand: tuple[_Operand, int], panel: int, indices: tuple[tuple[int, int], ...], last: int
+    ) -> None:
+        """The address of element (panel, ((i * a) + j) * b + last), for indices (i, a) and (j, b)."""
+        function, (base, size) = self._function, operand
+        (first, first_width), (second, second_width) = indices
+        function.get(first).get(first_width).emit("i32.mul").get(second).emit("i32.add")
+        function.get(second_width).emit("i32.mul").get(last).emit("i32.add").i32(size).emit("i32.mul")
+        function.get(base.address).emit("i32.add")
+        function.get(panel).get(base.stride).emit("i32.mul").emit("i32.add").set(self._address)
+
+    def _load(self, kind: str) -> None:
+        loads = {"f32": "f32.load", "i32": "i32.load", "i8": "i32.load8_s", "i16": "i32.load16_s"}
+        self._function.get(self._address).emit(loads.get(kind, "i32.load16_u"))
+        if self._halves is not None and kind != "f32":
+            self._function.call(self._halves.widen_one)
+
+    def _store(self) -> None:
+        function, kind = self._function, self._product.result
+        function.get(self._address).get(self._total)
+        if self._halves is not None and kind != "f32":
+            function.call(self._halves.narrow_one).emit("i32.store16")
+        else:
+            function.emit(f"{kind}.store")
+
+
+def _repeat(function: FunctionBuilder, index: int, count: int, body: Callable[[], None]) -> None:
     """``for index in range(count)``."""
     function.i32(0).set(index)
     with function.block() as done, function.loop() as again:
         function.get(index).get(count).emit("i32.ge_u").br_if(done)
-        body()  # type: ignore[operator]
+        body()
         function.get(index).i32(1).emit("i32.add").set(index)
         function.br(again)
