@@ -142,7 +142,7 @@ def test_to_array_python_numbers_take_the_declared_dtype(value, dtype, expected)
         ([256], "ui8", "a value is outside of uint8"),
         ([-1], "ui8", "a value is outside of uint8"),
         ([[1], [1, 2]], "f32", "input 'x' of f"),
-        (["a"], "f32", "expected numbers, got list"),
+        (["a"], "f32", "got a list that holds a"),
         (object(), "f32", "cannot take a object"),
         ({"a": 1}, "f32", "cannot take a dict"),
         (None, "f32", "cannot take a NoneType"),
@@ -188,7 +188,7 @@ def test_to_array_dlpack_of_another_device_is_refused():
     [
         (3, "i32", 3),
         (np.int64(3), "i64", 3),
-        (2**32 - 1, "i32", -1),
+        (2**32 - 1, "ui32", -1),
         (True, "i1", 1),
         (np.array([5]), "i32", 5),
     ],
@@ -203,6 +203,68 @@ def test_to_program_what_is_no_i32_is_refused(device, value):
     argument = Argument(name="x", kind=ValueKind.INTEGER, element_type=element_type_from_name("i32"))
     with pytest.raises(InvalidArgumentError, match="input 'x' of f"):
         to_program(value, argument, device, WHERE)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "message"),
+    [
+        ("i32", 2**31, "2147483648 does not fit in 32 bits, -2147483648 to 2147483647"),
+        ("ui32", -1, "-1 does not fit in 32 bits, 0 to 4294967295"),
+        ("i64", 2**63, "does not fit in 64 bits"),
+        ("i64", 2**2000, "does not fit in 64 bits"),
+        ("f32", 1e300, "1e\\+300 is outside of float32"),
+        ("f64", 2**2000, "the number is outside of float64"),
+    ],
+)
+def test_to_program_number_out_of_range_is_refused(device, dtype, value, message):
+    element_type = element_type_from_name(dtype)
+    kind = ValueKind.FLOAT if element_type.is_float else ValueKind.INTEGER
+    argument = Argument(name="n", kind=kind, element_type=element_type)
+    with pytest.raises(InvalidArgumentError, match=message):
+        to_program(value, argument, device, WHERE)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        ("ui32", 2**32 - 1, -1),
+        ("i32", -(2**31), -(2**31)),
+        ("i1", True, 1),
+        ("f32", float("inf"), float("inf")),
+    ],
+)
+def test_to_program_number_at_the_end_of_its_range_is_taken(device, dtype, value, expected):
+    element_type = element_type_from_name(dtype)
+    kind = ValueKind.FLOAT if element_type.is_float else ValueKind.INTEGER
+    argument = Argument(name="n", kind=kind, element_type=element_type)
+    assert to_program(value, argument, device, WHERE) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "message"),
+    [
+        ("i64", [1, 2, 3, 2**70], r"a value is outside of int64\[4\]"),
+        ("i64", [1, 2, 3, 2**63], "a value is outside of int64"),
+        ("f32", [1.0, 2**2000], r"a value is outside of float32\[4\]"),
+        ("f32", "abcd", r"expected float32\[4\], cannot take a str; accepted are arrays"),
+        ("f32", ["a", "b"], r"expected float32\[4\], got a list that holds a str; numbers are accepted"),
+        ("f32", [1, None], "got a list that holds a NoneType"),
+    ],
+)
+def test_to_array_list_that_does_not_fit_is_refused(dtype, value, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        to_array(value, tensor(dtype, 4), WHERE)
+
+
+def test_to_array_integers_that_a_float_holds_are_taken():
+    array = to_array([1, 2**70], tensor("f32", 2), WHERE)
+    assert array.dtype == np.float32
+    np.testing.assert_array_equal(array, np.array([1, 2.0**70], np.float32))
+
+
+def test_check_array_of_text_says_what_is_accepted():
+    with pytest.raises(InvalidArgumentError, match=r"got <U1\[4\]; accepted are arrays, \(nested\) lists"):
+        check_array(np.array(list("abcd")), tensor("f32", 4), WHERE)
 
 
 def test_to_program_buffers_are_wrapped(device):

@@ -111,7 +111,9 @@ def _kind_of_bytes(data: bytes, name: str) -> str:
         return "onnx"
     kind = recognize(data[:64])
     if kind is not None:
-        raise FormatError(f"neither ONNX nor MLIR: the content is {kind}", where=name)
+        raise FormatError(
+            f"neither ONNX nor MLIR nor a compiled module (.vmfb): the content is {kind}", where=name
+        )
     return "onnx"
 
 

@@ -7,6 +7,7 @@ passed as it is; anything else is copied once. Outputs are views of device memor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidArgumentError
-from ..hal import BufferView, Device, ElementType, element_type_from_numpy
+from ..hal import BufferView, Device, ElementType, NumericalType, element_type_from_numpy
 from ..vm.refs import VmBuffer, VmList
 from .signature import Argument, ValueKind, describe_shape
 
 __all__ = ["check_array", "from_program", "to_array", "to_program"]
 
 Array = npt.NDArray[Any]
+
+_ACCEPTED = "accepted are arrays, (nested) lists of numbers and objects with __dlpack__"
 
 
 def to_array(value: Any, argument: Argument, where: str) -> Array | BufferView:
@@ -43,8 +46,10 @@ def to_array(value: Any, argument: Argument, where: str) -> Array | BufferView:
         array = np.asarray(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InvalidArgumentError(f"{where}: cannot take a {type(value).__name__}: {error}") from error
-    if array.dtype == object:
-        raise InvalidArgumentError(f"{where}: cannot take a {type(value).__name__}")
+    if array.dtype == object or isinstance(value, str | bytes):
+        raise InvalidArgumentError(
+            f"{where}: expected {argument.describe()}, cannot take a {type(value).__name__}; {_ACCEPTED}"
+        )
     return array
 
 
@@ -53,15 +58,37 @@ def _from_python(value: Any, argument: Argument, where: str) -> Array:
     try:
         natural = np.asarray(value)
     except (ValueError, OverflowError, TypeError) as error:
-        raise InvalidArgumentError(f"{where}: {error}") from error
+        raise InvalidArgumentError(f"{where}: expected {argument.describe()}: {error}") from error
     dtype = argument.dtype
     if natural.dtype == object or natural.dtype.kind in "USV":
-        raise InvalidArgumentError(f"{where}: expected numbers, got {type(value).__name__}")
+        return _from_large(value, argument, where)
     if dtype is None or natural.dtype == dtype or _holds_arrays(value):
         return natural
     if natural.size and not np.can_cast(natural.dtype, dtype, casting="same_kind"):
-        return _checked_integers(natural, dtype, where, argument)
+        return _checked_integers(natural, dtype, where, argument, value)
     return natural.astype(dtype)
+
+
+def _from_large(value: Any, argument: Argument, where: str) -> Array:
+    """What numpy finds no number for: integers of more than 64 bits, which floats may hold, or no numbers.
+
+    Raises:
+        InvalidArgumentError: the declared dtype does not hold them.
+    """
+    leaves = np.asarray(value, dtype=object).reshape(-1).tolist()
+    for leaf in leaves:
+        if not isinstance(leaf, int | float | complex):
+            raise InvalidArgumentError(
+                f"{where}: expected {argument.describe()}, got a {type(value).__name__} that holds a "
+                f"{type(leaf).__name__}; numbers are accepted"
+            )
+    dtype = argument.dtype
+    if dtype is not None and dtype.kind == "f":
+        try:
+            return np.asarray(value, dtype=np.float64).astype(dtype)
+        except OverflowError:
+            pass  # as below
+    raise InvalidArgumentError(f"{where}: a value is outside of {argument.describe()}")
 
 
 def _holds_arrays(value: Any) -> bool:
@@ -71,13 +98,18 @@ def _holds_arrays(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic)
 
 
-def _checked_integers(natural: Array, dtype: np.dtype[Any], where: str, argument: Argument) -> Array:
+def _checked_integers(
+    natural: Array, dtype: np.dtype[Any], where: str, argument: Argument, value: Any
+) -> Array:
     """Integers in a narrower or unsigned dtype that holds each of them."""
-    if natural.dtype.kind in "iu" and dtype.kind in "iu":
+    if dtype.kind in "iu":
+        # Numpy takes integers that neither of its 64-bit types holds all of for floats.
+        leaves = np.asarray(value, dtype=object).reshape(-1).tolist()
         limits = np.iinfo(dtype)
-        if limits.min <= natural.min() and natural.max() <= limits.max:
-            return natural.astype(dtype)
-        raise InvalidArgumentError(f"{where}: a value is outside of {dtype}")
+        if all(isinstance(leaf, int) for leaf in leaves):
+            if limits.min <= min(leaves) and max(leaves) <= limits.max:
+                return np.asarray(value, dtype=dtype)
+            raise InvalidArgumentError(f"{where}: a value is outside of {dtype}")
     raise InvalidArgumentError(f"{where}: expected {argument.describe()}, got values of kind {natural.dtype}")
 
 
@@ -111,6 +143,8 @@ def _dtype_fits(value: Array, expected: ElementType | None) -> tuple[bool, str]:
         return True, ""
     if value.dtype.newbyteorder("=") == dtype:
         return False, f"; it is big endian, pass x.astype({dtype.name!r})"
+    if value.dtype.kind in "OSUMm" or value.dtype.names is not None:
+        return False, f"; {_ACCEPTED}"
     same_width = value.dtype.itemsize == dtype.itemsize and {value.dtype.kind, dtype.kind} <= {"i", "u"}
     if same_width and expected.numerical_type.name == "INTEGER":
         return True, ""  # a signless integer: the program does not say how it takes the sign bit
@@ -170,20 +204,46 @@ def _place(array: Array, argument: Argument, device: Device) -> BufferView:
 
 
 def _scalar(value: Any, argument: Argument, where: str) -> int | float:
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "biuf":
-        raise InvalidArgumentError(f"{where}: expected a number, got {type(value).__name__}")
-    number = array.reshape(()).item()
+    number = value
+    if not isinstance(value, int | float):
+        array = np.asarray(value)
+        if array.size != 1 or array.dtype.kind not in "biuf":
+            raise InvalidArgumentError(f"{where}: expected a number, got {type(value).__name__}")
+        number = array.reshape(()).item()
     if argument.kind is ValueKind.FLOAT:
-        return float(number)
+        return _float(number, argument, where)
     if isinstance(number, float):
         raise InvalidArgumentError(f"{where}: expected an integer, got {number}")
-    bits = 32 if argument.element_type is None else argument.element_type.bit_count
-    if not -(1 << (bits - 1)) <= number < (1 << bits):
-        raise InvalidArgumentError(f"{where}: {number} does not fit in {bits} bits")
+    return _integer(int(number), argument.element_type, where)
+
+
+def _float(number: int | float, argument: Argument, where: str) -> float:
+    """A number as a float of the declared width. Infinities are numbers; what becomes one is not."""
+    try:
+        result = float(number)
+    except OverflowError:
+        raise InvalidArgumentError(f"{where}: the number is outside of {argument.describe()}") from None
+    dtype = argument.dtype
+    if dtype is not None and math.isfinite(result):
+        with np.errstate(over="ignore"):
+            if not np.isfinite(dtype.type(result)):
+                raise InvalidArgumentError(f"{where}: {number} is outside of {argument.describe()}")
+    return result
+
+
+def _integer(number: int, element_type: ElementType | None, where: str) -> int:
+    """An integer in the range of its type; one without a sign of its own has that of a signed type."""
+    bits = 32 if element_type is None else element_type.bit_count
+    is_unsigned = element_type is not None and element_type.numerical_type is NumericalType.INTEGER_UNSIGNED
+    if is_unsigned or bits == 1:
+        least, most = 0, (1 << bits) - 1
+    else:
+        least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    if not least <= number <= most:
+        raise InvalidArgumentError(f"{where}: {number} does not fit in {bits} bits, {least} to {most}")
     # The machine's integers are signed; an unsigned one keeps its bit pattern.
     half = 1 << (max(bits, 32) - 1)
-    return (int(number) + half) % (2 * half) - half
+    return (number + half) % (2 * half) - half
 
 
 def from_program(value: Any, argument: Argument | None, *, copy: bool) -> Any:
