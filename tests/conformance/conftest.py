@@ -17,9 +17,18 @@ import pytest
 
 from sylvite import drivers
 from sylvite.hal import BufferRef, CommandBufferMode
+from tests import software_gpu
+from tests.conformance import wgsl_kernels
 
 # Three workers whatever the machine has: more than one, and a number that divides no grid evenly.
-DRIVERS = ("null", "local-sync", "local-sync?commands=interpreted", "local-task://3")
+DRIVERS = (
+    "null",
+    "local-sync",
+    "local-sync?commands=interpreted",
+    "local-task://3",
+    "webgpu://wgpu",
+    "webgpu://dawn",
+)
 MODES = ("direct", "indirect")
 DATA = Path(__file__).parent / "data"
 
@@ -35,7 +44,9 @@ KERNELS = (
 # (driver, marker) -> reason
 UNSUPPORTED = {
     ("null", "runs_kernels"): "null devices only take note of dispatches",
-    ("null", "uses_guest_memory"): "null devices have no guest memory",
+    ("null", "traps"): "null devices only take note of dispatches",
+    ("webgpu://wgpu", "traps"): "shaders do not trap: a division by zero has a value",
+    ("webgpu://dawn", "traps"): "shaders do not trap: a division by zero has a value",
 }
 
 
@@ -51,7 +62,7 @@ class Target:
     device: object
     driver: str
     mode: str
-    kernels_wasm: bytes
+    kernels: bytes
     table: list = dataclasses.field(default_factory=list)
 
     @property
@@ -91,7 +102,13 @@ class Target:
         if self.driver == "null":
             text = "\n".join(f"{name} {constants} {bindings}" for name, constants, bindings in KERNELS)
             return self.device.create_executable(format="null", data=text.encode())
-        return self.device.create_executable(format="system-wasm-wasm_32", data=self.kernels_wasm)
+        return self.device.create_executable(format=own_format(self.driver), data=self.kernels)
+
+
+def own_format(driver):
+    """The executable format of the kernels for a driver."""
+    name = driver.partition("?")[0].partition("://")[0]
+    return {"null": "null", "webgpu": "webgpu-wgsl-json"}.get(name, "system-wasm-wasm_32")
 
 
 @pytest.fixture(scope="session")
@@ -124,6 +141,10 @@ def driver(request):
         reason = UNSUPPORTED.get((request.param, marker.name))
         if reason is not None:
             request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+    if request.param.startswith("webgpu://"):
+        missing = software_gpu.find(request.param.removeprefix("webgpu://"))
+        if missing is not None:
+            pytest.skip(missing)
     return request.param
 
 
@@ -133,10 +154,23 @@ def device(driver):
         yield device
 
 
+@pytest.fixture(name="own_format")
+def own_format_fixture(driver):
+    """The executable format of the driver."""
+    return own_format(driver)
+
+
+@pytest.fixture
+def kernels(request, driver):
+    """The kernels, in the format of the driver."""
+    if driver.startswith("webgpu"):
+        return wgsl_kernels.executable()
+    return request.getfixturevalue("kernels_wasm") if driver != "null" else b""
+
+
 @pytest.fixture(params=MODES)
-def target(request, device, driver):
-    wasm = request.getfixturevalue("kernels_wasm") if driver != "null" else b""
-    return Target(device=device, driver=driver, mode=request.param, kernels_wasm=wasm)
+def target(request, device, driver, kernels):
+    return Target(device=device, driver=driver, mode=request.param, kernels=kernels)
 
 
 @pytest.fixture(params=[CommandBufferMode.DEFAULT, CommandBufferMode.ONE_SHOT], ids=["reusable", "one-shot"])

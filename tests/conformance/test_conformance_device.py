@@ -16,7 +16,7 @@ def name(driver):
 
 def test_driver_lists_devices_that_can_be_opened(name):
     infos = drivers.create_driver(name).query_devices()
-    assert [info.identifier for info in infos] == [name]
+    assert {info.identifier for info in infos} == {name}
 
 
 def test_driver_table_names_every_driver_and_refuses_others(name):
@@ -36,9 +36,8 @@ def test_device_identifier_matches_patterns(device, name):
     assert device.query_i64("hal.device.id", "vulkan*") == 0
 
 
-def test_device_knows_its_formats_and_properties(device, name):
-    own = "null" if name == "null" else "system-wasm-wasm_32"
-    assert device.query_i64("hal.executable.format", own) == 1
+def test_device_knows_its_formats_and_properties(device, name, own_format):
+    assert device.query_i64("hal.executable.format", own_format) == 1
     assert device.query_i64("hal.executable.format", "embedded-elf-x86_64") == 0
     assert device.query_i64("hal.nonsense", "key") is None
     if name != "null":

@@ -97,12 +97,9 @@ def test_dispatches_chain_through_transfers(target):
 
 
 @pytest.mark.runs_kernels
-def test_dispatch_again_with_other_bindings_sees_those(device, kernels_wasm, driver):
-    target_executable = (
-        device.create_executable(format="null", data=b"a 0 1\nb 0 1\nnegate 0 2")
-        if driver == "null"
-        else device.create_executable(format="system-wasm-wasm_32", data=kernels_wasm)
-    )
+def test_dispatch_again_with_other_bindings_sees_those(device, kernels, own_format):
+    data = b"a 0 1\nb 0 1\nnegate 0 2" if own_format == "null" else kernels
+    target_executable = device.create_executable(format=own_format, data=data)
     command_buffer = device.create_command_buffer(binding_capacity=2)
     command_buffer.dispatch(
         target_executable, NEGATE, (4, 1, 1), bindings=[BufferRef(None, 1), BufferRef(None, 0, 16, 16)]
@@ -263,7 +260,7 @@ def test_dispatch_of_what_was_closed_while_it_waited_fails_its_fence(target, wha
         done.wait(PATIENCE_NS)
 
 
-@pytest.mark.runs_kernels
+@pytest.mark.traps
 def test_kernel_that_traps_fails_its_fence_and_nothing_else(target):
     source, result = target.buffer(i32(7, 0)), target.buffer(4)
     executable = target.executable()

@@ -1,7 +1,8 @@
 """Drivers by name. A driver is imported when it is first asked for.
 
 A device is named by a URI: the driver's name, such as ``local-sync``, with options after a ``?``. A driver
-may have one option that is written ``name://value``, such as the number of workers in ``local-task://2``.
+may have one option that is written ``name://value``, such as the number of workers in ``local-task://2``
+or the provider in ``webgpu://dawn``.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ _DRIVERS: Final = {
     "null": ("sylvite.drivers.null", "NullDriver"),
     "local-sync": ("sylvite.drivers.local", "LocalSyncDriver"),
     "local-task": ("sylvite.drivers.local", "LocalTaskDriver"),
+    "webgpu": ("sylvite.drivers.webgpu", "WebGpuDriver"),
 }
 # The option that ``name://value`` gives, by driver.
-_PATH_OPTIONS: Final = {"local-task": "workers"}
+_PATH_OPTIONS: Final = {"local-task": "workers", "webgpu": "provider"}
 
 
 def names() -> tuple[str, ...]:

@@ -179,6 +179,10 @@ class TransientStorage(Storage):
             "the transient buffer is not allocated yet: wait for the fence that its alloca signals"
         )
 
+    def view(self, offset: int, length: int, *, writable: bool) -> ByteArray:
+        """The bytes ``[offset, offset + length)`` of the memory behind it; see `Storage.view`."""
+        return self.keepalive().view(offset, length, writable=writable)
+
     @property
     def address(self) -> int:
         """Address in the device's address space."""
