@@ -5,7 +5,20 @@ Everything is driven by one table, generated from Khronos' grammar (`sylvite.spi
 
 from __future__ import annotations
 
+from .executable import EntryPointDef, ExecutableDef, LayoutBinding, is_executable, read_executable
 from .module import Block, EntryPoint, Function, Instruction, Module
 from .reader import read
 
-__all__ = ["Block", "EntryPoint", "Function", "Instruction", "Module", "read"]
+__all__ = [
+    "Block",
+    "EntryPoint",
+    "EntryPointDef",
+    "ExecutableDef",
+    "Function",
+    "Instruction",
+    "LayoutBinding",
+    "Module",
+    "is_executable",
+    "read",
+    "read_executable",
+]

@@ -76,38 +76,41 @@ def _parse_instructions(text: str) -> dict[int, InstructionInfo]:
     return table
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def instructions() -> Mapping[int, InstructionInfo]:
     """Core instructions by opcode."""
     return _parse_instructions(grammar_data.INSTRUCTIONS)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def extended_instructions() -> Mapping[int, InstructionInfo]:
     """Instructions of ``GLSL.std.450`` by number. Their operands follow those of ``OpExtInst``."""
     return _parse_instructions(grammar_data.GLSL_STD_450)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def opcodes() -> Mapping[str, InstructionInfo]:
     """Core instructions by name."""
     return {info.name: info for info in instructions().values()}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def enum_kinds() -> Mapping[str, EnumKind]:
     """Enumerated operand kinds by name."""
     kinds: dict[str, EnumKind] = {}
     for line in grammar_data.ENUMERANTS.split("\n")[1:-1]:
         first, *rest = line.split()
         if not first.isdigit():
-            kind = kinds[first] = EnumKind(first, rest[0] == "bits", {}, {}, {})
+            names: dict[int, str] = {}
+            values: dict[str, int] = {}
+            parameters: dict[int, tuple[tuple[str, str], ...]] = {}
+            kinds[first] = EnumKind(first, rest[0] == "bits", names, values, parameters)
             continue
         number = int(first)
-        kind.names.setdefault(number, rest[0])  # type: ignore[attr-defined]
-        kind.values[rest[0]] = number  # type: ignore[index]
+        names.setdefault(number, rest[0])
+        values[rest[0]] = number
         if rest[1:]:
-            kind.parameters[number] = _split(rest[1:])  # type: ignore[index]
+            parameters[number] = _split(rest[1:])
     return kinds
 
 

@@ -3,8 +3,8 @@
 A line of ``INSTRUCTIONS`` is opcode, name, operand kinds; ``?`` marks an optional operand and ``*`` one that
 repeats. ``ENUMERANTS`` has ``KIND bits|value`` lines followed by lines of number, name, kinds of parameters.
 
-Source: SPIRV-Headers ``spirv.core.grammar.json`` and ``extinst.glsl.std.450.grammar.json``, revision 7
-of version 1.6.
+Source: SPIRV-Headers ``spirv.core.grammar.json`` and ``extinst.glsl.std.450.grammar.json``, revision
+7 of version 1.6.
 """
 
 # ruff: noqa: E501

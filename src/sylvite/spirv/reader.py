@@ -160,7 +160,8 @@ class _Operands:
         """How many words a literal of the instruction's type (a selector's, in a switch) takes."""
         type_id = self.type_id
         if self.info.name == "OpSwitch":
-            selector = self.reader.definitions.get(self.operands[0])  # type: ignore[call-overload]
+            selector_id = self.operands[0]
+            selector = self.reader.definitions.get(selector_id) if isinstance(selector_id, int) else None
             type_id = selector.type_id if selector else 0
         found = self.reader.definitions.get(type_id)
         if found is None or found.name not in ("OpTypeInt", "OpTypeFloat"):

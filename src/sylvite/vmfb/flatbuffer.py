@@ -92,9 +92,15 @@ class Record:
 
 
 def read_root(
-    data: memoryview, schema: Schema, *, file_offset: int, where: str, limits: Limits | None = None
+    data: memoryview,
+    schema: Schema,
+    *,
+    file_offset: int,
+    where: str,
+    limits: Limits | None = None,
+    prefix: int = SIZE_PREFIX,
 ) -> Record:
-    """Read and verify the size-prefixed flatbuffer ``data``.
+    """Read and verify the flatbuffer ``data``.
 
     Args:
         data: the buffer, after its size prefix.
@@ -102,11 +108,12 @@ def read_root(
         file_offset: where ``data`` starts in the file; added to every offset that is reported.
         where: the name of the file for messages.
         limits: bounds; the defaults admit anything a compiler writes.
+        prefix: bytes of the size prefix; 0 when there is none.
 
     Raises:
         FormatError: anything out of place, with the file offset and the field's path.
     """
-    return _Reader(data, schema, file_offset, where, limits or Limits()).root()
+    return _Reader(data, schema, file_offset, where, limits or Limits(), prefix).root()
 
 
 _U16 = struct.Struct("<H")
@@ -118,8 +125,9 @@ _Plan: TypeAlias = "tuple[tuple[str, FieldType, bool, tuple[tuple[int, int], ...
 
 class _Reader:
     def __init__(
-        self, data: memoryview, schema: Schema, file_offset: int, where: str, limits: Limits
+        self, data: memoryview, schema: Schema, file_offset: int, where: str, limits: Limits, prefix: int
     ) -> None:
+        self.prefix = prefix
         self.data = data
         self.schema = schema
         self.file_offset = file_offset
@@ -139,7 +147,7 @@ class _Reader:
 
     def check(self, position: int, byte_length: int, alignment: int, path: str, what: str) -> None:
         """Refuse a structure that is misaligned or not within the buffer."""
-        if (position + SIZE_PREFIX) % alignment:
+        if (position + self.prefix) % alignment:
             raise self.error(f"{what} is not aligned to {alignment} bytes", position, path)
         if position < 0 or position + byte_length > len(self.data):
             raise self.error(
