@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests import software_gpu
+from tests.conformance import wgsl_kernels
 
 from sylvite import drivers
 from sylvite.hal import BufferRef, CommandBufferMode
-from tests import software_gpu
-from tests.conformance import wgsl_kernels
 
 # Three workers whatever the machine has: more than one, and a number that divides no grid evenly.
 DRIVERS = (

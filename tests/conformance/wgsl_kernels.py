@@ -42,7 +42,7 @@ def executable():
         + _ENTRY
         + "{ let at = id + vec3(uniform_.base_x, uniform_.base_y, uniform_.base_z);"
         "out[(at.z * uniform_.count_y + at.y) * uniform_.count_x + at.x] ="
-        " i32(at.x | at.y << 8u | at.z << 16u); }"
+        " i32(at.x | (at.y << 8u) | (at.z << 16u)); }"
     )
     negate = _TWO + _uniform(2, _GRID) + _ENTRY + "{ let x = id.x + uniform_.base_x; out[x] = -in[x]; }"
     divide = _TWO + _ENTRY + "{ out[0] = in[0] / in[1]; }"

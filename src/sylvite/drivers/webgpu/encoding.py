@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from ...errors import InvalidArgumentError
 from ...hal import Binding
 from ...hal.command_buffer import check_fill, overlaps
-from .executable import Groups, Pipeline, WebGpuExecutable
+from .executable import Groups, Kernel, Pipeline, WebGpuExecutable
 from .gpu import Gpu, round_up
 from .memory import GpuStorage, Pool, locate
 from .transfers import TransferKernels, group_count, range_words
@@ -318,9 +318,9 @@ class Encoding:
             self._use(binding, writes=writes) for binding, writes in zip(bindings, kernel.writes, strict=True)
         ]
         regions, back = self._bindable(bound, name)
-        groups = self._merged(bound, regions, name)
+        groups = self._merged(kernel, bound, regions)
         pipeline = executable.pipeline(ordinal, groups)
-        resources = self._resources(pipeline, regions, groups, bound)
+        resources = self._resources(pipeline, regions)
         self._run_grid(pipeline, resources, counts, constants, name)
         for temporary, region in back:
             self._move(temporary, region)
@@ -350,40 +350,43 @@ class Encoding:
             regions.append(region)
         return regions, back
 
-    def _merged(self, bound: Sequence[_Bound], regions: list[Region], name: str) -> Groups:
-        """Bindings that overlap and are to be one; ranges that only differ in part are bound to a copy."""
+    def _merged(self, kernel: Kernel, bound: Sequence[_Bound], regions: list[Region]) -> Groups:
+        """Bindings that overlap and are to be one. Where they cannot be, those that are only read are bound
+        to a copy: what a kernel reads while it writes the same bytes elsewhere is not defined anyway."""
         groups: list[list[int]] = []
         for index, region in enumerate(regions):
-            group = next(
-                (group for group in groups if any(regions[at].touches(region) for at in group)), None
-            )
-            if group is None:
+            touched = [group for group in groups if any(regions[at].touches(region) for at in group)]
+            if not touched:
                 groups.append([index])
-                continue
-            if all(regions[at].offset == region.offset for at in group):
-                group.append(index)
+            elif kernel.has_variants and len(touched) == 1 and regions[touched[0][0]].offset == region.offset:
+                touched[0].append(index)
             elif not bound[index].writes:
                 regions[index] = self._copy_of(region)
                 groups.append([index])
             else:
-                readers = [at for at in group if not bound[at].writes and regions[at].touches(region)]
-                if any(regions[at].touches(region) for at in group if at not in readers):
-                    raise InvalidArgumentError(
-                        f"kernel {name} writes through binding {index} and others that overlap in part"
-                    )
-                for at in readers:
-                    regions[at] = self._copy_of(regions[at])
+                for group in touched:
+                    self._separate(kernel, bound, regions, group, region)
                 groups.append([index])
         return tuple(tuple(group) for group in groups if len(group) > 1)
+
+    def _separate(
+        self, kernel: Kernel, bound: Sequence[_Bound], regions: list[Region], group: list[int], region: Region
+    ) -> None:
+        """Bind what only reads in a group to a copy, so that nothing of it overlaps a region."""
+        if any(bound[at].writes and regions[at].touches(region) for at in group):
+            name = kernel.export.name
+            raise InvalidArgumentError(f"kernel {name} writes through two bindings that overlap in part")
+        for at in group:
+            if not bound[at].writes:
+                regions[at] = self._copy_of(regions[at])
 
     def _copy_of(self, region: Region) -> Region:
         temporary = self._take(region.byte_length)
         self._move(region, temporary)
         return temporary
 
-    def _resources(
-        self, pipeline: Pipeline, regions: Sequence[Region], groups: Groups, bound: Sequence[_Bound]
-    ) -> dict[int, Region]:
+    @staticmethod
+    def _resources(pipeline: Pipeline, regions: Sequence[Region]) -> dict[int, Region]:
         """What goes to each slot of the bind group."""
         resources: dict[int, Region] = {}
         for index, slot in enumerate(pipeline.shader.slots):

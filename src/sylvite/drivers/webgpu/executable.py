@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ...errors import FormatError, SylviteError, UnsupportedFeatureError
+from ...errors import FormatError, SylviteError
 from ...hal import Executable, ExecutableExport
 from .gpu import Gpu
 
@@ -35,7 +35,6 @@ SPIRV_FORMAT: Final = "vulkan-spirv-fb"
 FORMATS: Final = (JSON_FORMAT, SPIRV_FORMAT)
 
 SHADER_STAGE_COMPUTE: Final = 0x4
-GRID_WORDS: Final = 6
 
 Groups = tuple[tuple[int, ...], ...]
 """Bindings that are one in a variant, by their numbers; bindings that are by themselves are left out."""
@@ -70,11 +69,13 @@ class Kernel:
     Args:
         export: name and counts.
         writes: for each binding, whether the kernel writes it.
+        has_variants: whether bindings can be merged.
         shader: makes the shader of a variant.
     """
 
     export: ExecutableExport
     writes: tuple[bool, ...]
+    has_variants: bool
     shader: Callable[[Groups], Shader]
 
 
@@ -110,9 +111,6 @@ def _read_json_export(record: Any, ordinal: int) -> Kernel:
     count = len(bindings)
 
     def shader(groups: Groups) -> Shader:
-        if groups:
-            message = f"kernel {name} is bound to buffers that overlap, which it is not written for"
-            raise UnsupportedFeatureError(message, where=where)
         return Shader(
             source=source,
             entry_point=entry_point,
@@ -124,7 +122,8 @@ def _read_json_export(record: Any, ordinal: int) -> Kernel:
     export = ExecutableExport(
         name=name, ordinal=ordinal, constant_count=constants, binding_count=count, workgroup_size=tuple(size)
     )
-    return Kernel(export=export, writes=tuple(access == "write" for access in bindings), shader=shader)
+    writes = tuple(access == "write" for access in bindings)
+    return Kernel(export=export, writes=writes, has_variants=False, shader=shader)
 
 
 def read_json(data: bytes) -> tuple[Kernel, ...]:
@@ -175,8 +174,7 @@ class WebGpuExecutable(Executable):
 
         Raises:
             KernelError: the implementation of WebGPU refuses the shader.
-            UnsupportedFeatureError: there is no such variant.
-            OutOfMemoryError, DeviceLostError
+                OutOfMemoryError, DeviceLostError
         """
         made = self._pipelines.get((ordinal, groups))
         if made is None:
