@@ -37,9 +37,8 @@ def sylvite_sides(path: Path, inputs: list[np.ndarray]) -> dict[str, Callable[[]
         resident = [model.device.allocate(array.shape, array.dtype) for array in inputs]
         for target, array in zip(resident, inputs, strict=True):
             target[:] = array
-        function = model.main
-        sides[f"sylvite {device}, numpy"] = lambda function=function: function(*inputs)
-        sides[f"sylvite {device}, device"] = lambda function=function, held=resident: function(*held)
+        sides[f"sylvite {device}, numpy"] = lambda model=model: model(*inputs)
+        sides[f"sylvite {device}, device"] = lambda model=model, held=resident: model(*held)
     return sides
 
 

@@ -166,6 +166,10 @@ class RawCall(Protocol):
     Slots hold raw bit patterns; arguments and results share the slots. Floats travel as their bits.
     """
 
+    def set_arguments(self, *args: int) -> None:
+        """Store integer ``args`` from the first slot on. Calls that give fewer leave the others as they are;
+        only the slots of results change."""
+
     def __call__(self, *args: int) -> int:
         """Store integer ``args``, call, return the first result as a signed integer of its width (0
         when there is none).

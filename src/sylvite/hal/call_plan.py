@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,19 +19,23 @@ from .allocator import DEFAULT_MEMORY_TYPE, DEFAULT_USAGE
 from .buffer import Buffer, Storage, TransientStorage
 from .command_buffer import Binding, CommandBuffer
 from .commands import BufferRef, Command
-from .element_types import ElementType
 
-__all__ = ["CallPlan", "PlannedOutput", "PreparedCall", "SlotMapper"]
+__all__ = ["CallPlan", "PlannedArray", "PreparedCall", "SlotMapper"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedOutput:
-    """A result: elements from byte ``byte_offset`` of what is allocated for ``slot``."""
+class PlannedArray:
+    """An input or a result: elements from byte ``byte_offset`` of a slot."""
 
     slot: int
     byte_offset: int
     shape: tuple[int, ...]
-    element_type: ElementType
+    dtype: np.dtype[Any]
+
+    @property
+    def byte_length(self) -> int:
+        """Bytes of the elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,7 @@ class CallPlan:
     """One call.
 
     Args:
-        input_lengths: bytes of each input; slots from 0.
+        inputs: arrays that the caller passes; slots from 0.
         allocations: bytes of what is allocated in queue order; slots after those of the inputs.
         submissions: the commands of each, in order; one is over before the next begins.
         outputs: results, in order.
@@ -46,10 +51,10 @@ class CallPlan:
             holds only as long as that is behind them.
     """
 
-    input_lengths: tuple[int, ...]
+    inputs: tuple[PlannedArray, ...]
     allocations: tuple[int, ...]
     submissions: tuple[tuple[Command, ...], ...]
-    outputs: tuple[PlannedOutput, ...]
+    outputs: tuple[PlannedArray, ...]
     pinned: tuple[tuple[TransientStorage, Storage], ...]
 
 
@@ -57,19 +62,17 @@ class PreparedCall(abc.ABC):
     """A plan that a device has prepared."""
 
     @abc.abstractmethod
-    def run(
-        self, arrays: Sequence[npt.NDArray[Any]], dtypes: Sequence[np.dtype[Any]], timeout_ns: int | None
-    ) -> list[npt.NDArray[Any]] | None:
+    def run(self, values: Sequence[Any], timeout_ns: int | None) -> list[npt.NDArray[Any]] | None:
         """Do it, in this thread, and wait for the end.
 
         Args:
-            arrays: inputs, of the lengths in the plan. Those in the device's memory are used where they are.
-            dtypes: of the results; of the element types' sizes.
+            values: inputs. Arrays in the device's memory are used where they are, others are copied.
             timeout_ns: longest time, in nanoseconds.
 
         Returns:
-            Writable arrays over new memory of the device; ``None`` when nothing was done, because the plan
-            does not hold any more or memory is short: whoever asks goes the long way, and finds out.
+            Writable arrays over new memory of the device. ``None`` when nothing was done: the values are not
+            what the plan is for, the plan does not hold any more, or memory is short. Whoever asks goes the
+            long way then, and finds out.
 
         Raises:
             TrapError, KernelError, DeadlineExceededError: a kernel failed; they name it.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidArgumentError, UnsupportedFeatureError
+from ..errors import InvalidArgumentError, SylviteError, UnsupportedFeatureError
 from ..trace import Tracer
 from . import transfer
 from .allocator import DEFAULT_MEMORY_TYPE, DEFAULT_USAGE, Allocator
@@ -393,16 +393,20 @@ class Device(abc.ABC):
         """Signal once the wait is reached."""
         self._queue.submit("barrier", wait, signal, lambda: None)
 
-    def prepare_call(self, plan: CallPlan) -> PreparedCall | None:
+    def prepare_call(self, plan: CallPlan, explain: Callable[[SylviteError], None]) -> PreparedCall | None:
         """Prepare to do all of a recorded call at once; ``None`` when there is no faster way here than to
         make the calls that were recorded.
+
+        Args:
+            plan: what was recorded.
+            explain: called with the failure of a kernel before it is raised, to say more about it.
 
         Raises:
             OutOfMemoryError: there is no memory for what is prepared.
             ClosedError: the device, or something in the plan, is closed.
         """
         self._queue.check_open()
-        return self._prepare_call(plan)
+        return self._prepare_call(plan, explain)
 
     def queue_flush(self) -> None:
         """Nothing is held back here; reports a failure that had no fence to go to."""
@@ -450,7 +454,7 @@ class Device(abc.ABC):
         """Further properties."""
         return None
 
-    def _prepare_call(self, plan: CallPlan) -> PreparedCall | None:
+    def _prepare_call(self, plan: CallPlan, explain: Callable[[SylviteError], None]) -> PreparedCall | None:
         """A faster way through a recorded call, where the device has one."""
         return None
 

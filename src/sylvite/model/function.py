@@ -62,12 +62,12 @@ class Function:
         if plans is not None and not kwargs:
             # The short way, for calls like some before.
             plan = plans.latest
-            if plan is not None and plan.fits(args):
+            if plan is not None:
                 arrays = plan.run(args, plans.timeout_ns)
-            else:
-                arrays = plans.call(args)
-            if arrays is not None:
-                return arrays[0] if len(arrays) == 1 else tuple(arrays)
+                if arrays is None:
+                    arrays = plans.call(args)
+                if arrays is not None:
+                    return arrays[0] if len(arrays) == 1 else tuple(arrays)
         return self.run(args, kwargs)
 
     def run(

@@ -78,6 +78,10 @@ class Model:
             {name: Function(self, name, None if copy else source.plans(name)) for name in self._signatures}
         )
 
+        self._main: Function | None = None
+        if len(self._functions) == 1 or "main" in self._functions:
+            self._main = self.main
+
     @property
     def device(self) -> Device:
         """The device the model runs on."""
@@ -117,7 +121,8 @@ class Model:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the main function; see `Function.run`."""
-        return self.main(*args, **kwargs)
+        main = self._main
+        return self.main(*args, **kwargs) if main is None else main(*args, **kwargs)
 
     def __getitem__(self, name: str) -> Function:
         return self._functions[name]

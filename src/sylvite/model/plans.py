@@ -8,6 +8,7 @@ the same either way; a `Tracer` with listeners makes calls go through the machin
 from __future__ import annotations
 
 import collections
+import dataclasses
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,12 +18,12 @@ import numpy.typing as npt
 
 from ..errors import SylviteError
 from ..hal import BufferView, Device
-from ..hal.call_plan import PreparedCall
+from ..hal.call_plan import CallPlan, PlannedArray, PreparedCall
 from ..vm.context import Context, FunctionHandle
-from ..vm.frames import VmFrame, add_frames
+from ..vm.frames import add_frames
 from .signature import Signature
 
-__all__ = ["CallPlans", "Key", "PlannedCall", "collect"]
+__all__ = ["CallPlans", "Key", "collect"]
 
 Array = npt.NDArray[Any]
 Key = tuple[tuple["np.dtype[Any]", "tuple[int, ...]"], ...]
@@ -35,58 +36,6 @@ _CAPACITY: Final = 16
 def collect(arrays: list[Array]) -> Any:
     """Results as Python takes them: one value, or a tuple."""
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
-
-
-class PlannedCall:
-    """What is done for inputs of one set of dtypes and shapes.
-
-    Args:
-        key: that set.
-        prepared: the device's half.
-        frames: what an error of a kernel says about the program.
-        dtypes: of results.
-    """
-
-    __slots__ = ("_count", "_frames", "_input_dtypes", "_input_shapes", "_output_dtypes", "_prepared")
-
-    def __init__(
-        self,
-        key: Key,
-        prepared: PreparedCall,
-        frames: tuple[VmFrame, ...],
-        dtypes: Sequence[np.dtype[Any]],
-    ) -> None:
-        self._count = len(key)
-        self._input_dtypes = tuple(dtype for dtype, _ in key)
-        self._input_shapes = tuple(shape for _, shape in key)
-        self._prepared = prepared
-        self._frames = frames
-        self._output_dtypes = tuple(dtypes)
-
-    def fits(self, values: Sequence[Any]) -> bool:
-        """Whether it is for these inputs. May miss arrays whose dtype is equal but another object."""
-        if len(values) != self._count:
-            return False
-        for value, dtype, shape in zip(values, self._input_dtypes, self._input_shapes):  # noqa: B905 - slower
-            if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
-                return False
-        return True
-
-    def run(self, values: Sequence[Array], timeout_ns: int | None) -> list[Array] | None:
-        """Do it; see `PreparedCall.run`.
-
-        Raises:
-            TrapError, KernelError, DeadlineExceededError: a kernel failed; they name it.
-        """
-        try:
-            return self._prepared.run(values, self._output_dtypes, timeout_ns)
-        except SylviteError as error:
-            add_frames(error, self._frames)
-            raise
-
-    def close(self) -> None:
-        """Wait for the call in progress and let go of everything. Idempotent."""
-        self._prepared.close()
 
 
 class CallPlans:
@@ -113,23 +62,21 @@ class CallPlans:
         self._handle = handle
         self._signature = signature
         self._device = device
-        self._plans: collections.OrderedDict[Key, PlannedCall] = collections.OrderedDict()
+        self._plans: collections.OrderedDict[Key, PreparedCall] = collections.OrderedDict()
         self._seen: collections.OrderedDict[Key, None] = collections.OrderedDict()
         self._lock = threading.Lock()
         # Unknown until a shape comes for the second time, because the look takes a moment.
         self._is_possible: bool | None = None
         self._closed = False
-        self.latest: PlannedCall | None = None
+        self.latest: PreparedCall | None = None
         """The plan of the call before."""
 
     def call(self, values: Sequence[Any]) -> list[Array] | None:
-        """Results for inputs in order, or ``None`` when there is no plan for them that holds.
+        """Results for inputs in order that `latest` is not for; ``None`` when no plan is.
 
         Raises:
             TrapError, KernelError, DeadlineExceededError: a kernel failed; they name it.
         """
-        if self.latest is None:
-            return None
         key = self.key_of(values)
         return None if key is None else self.run(key, values, self.timeout_ns)
 
@@ -183,25 +130,32 @@ class CallPlans:
         )
         prepared = None
         if recording is not None and len(recording.plan.outputs) == len(self._signature.outputs):
+            plan = dataclasses.replace(recording.plan, outputs=self._outputs(recording.plan))
+            frames = recording.frames
             try:
-                prepared = self._device.prepare_call(recording.plan)
+                prepared = self._device.prepare_call(plan, lambda error: add_frames(error, frames))
             except SylviteError:
                 # No memory for it, or closed meanwhile: the call itself was right.
                 return results
-        if recording is None or prepared is None:
-            # Another function of shapes than what was seen would be surprising: never mind them.
+        if prepared is None:
+            # With other shapes it would be no different: what stands against it is in the program.
             self._is_possible = False
-            return results
-        dtypes = []
-        for output, declared in zip(recording.plan.outputs, self._signature.outputs, strict=True):
-            dtype = output.element_type.numpy_dtype
-            wanted = declared.dtype
-            dtypes.append(wanted if wanted is not None and wanted.itemsize == dtype.itemsize else dtype)
-        self._keep(key, PlannedCall(key, prepared, recording.frames, dtypes))
+        else:
+            self._keep(key, prepared)
         return results
 
-    def _keep(self, key: Key, plan: PlannedCall) -> None:
-        left: PlannedCall | None = plan
+    def _outputs(self, plan: CallPlan) -> tuple[PlannedArray, ...]:
+        """Results with the dtypes of the signature, which may say more than the program does."""
+        outputs = []
+        for output, declared in zip(plan.outputs, self._signature.outputs, strict=True):
+            dtype = declared.dtype
+            if dtype is not None and dtype.itemsize == output.dtype.itemsize:
+                output = dataclasses.replace(output, dtype=dtype)
+            outputs.append(output)
+        return tuple(outputs)
+
+    def _keep(self, key: Key, plan: PreparedCall) -> None:
+        left: PreparedCall | None = plan
         with self._lock:
             if not self._closed and key not in self._plans:
                 self._seen.pop(key, None)

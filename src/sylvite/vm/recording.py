@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..errors import SylviteError
 from ..hal import Buffer, BufferView, CommandBuffer, Device, EncodingType, Storage, TransientStorage
-from ..hal.call_plan import CallPlan, PlannedOutput, SlotMapper
+from ..hal.call_plan import CallPlan, PlannedArray, SlotMapper
 from ..hal.command_buffer import Binding
 from ..hal.commands import Command
 from .frames import VmFrame, frame_of
@@ -91,12 +91,15 @@ class CallRecorder:
 
     Args:
         device: the only device that the call may use.
-        inputs: its arguments.
+        inputs: its arguments; of element types that numpy has.
     """
 
     def __init__(self, device: Device, inputs: Sequence[BufferView]) -> None:
         self._device = device
-        self._lengths = tuple(view.byte_length for view in inputs)
+        self._inputs = tuple(
+            PlannedArray(slot=slot, byte_offset=0, shape=view.shape, dtype=view.dtype)
+            for slot, view in enumerate(inputs)
+        )
         self._slots: dict[Storage, int] = {}
         self._mapper = SlotMapper(self._slots)
         self._allocations: list[int] = []
@@ -132,7 +135,7 @@ class CallRecorder:
         if self._is_lost or not outputs:
             return None
         plan = CallPlan(
-            input_lengths=self._lengths,
+            inputs=self._inputs,
             allocations=tuple(self._allocations),
             submissions=tuple(self._submissions),
             outputs=tuple(output for output in outputs if output is not None),
@@ -140,16 +143,14 @@ class CallRecorder:
         )
         return Recording(plan, self._frames) if len(plan.outputs) == len(outputs) else None
 
-    def _output(self, view: Any) -> PlannedOutput | None:
+    def _output(self, view: Any) -> PlannedArray | None:
         if not isinstance(view, BufferView) or view.encoding is not EncodingType.DENSE_ROW_MAJOR:
             return None
         buffer = view.buffer
         slot = self._slots.get(buffer.storage, -1)
-        if slot < len(self._lengths) or not view.element_type.is_byte_aligned or not view.byte_length:
+        if slot < len(self._inputs) or not view.element_type.is_byte_aligned or not view.byte_length:
             return None
-        return PlannedOutput(
-            slot=slot, byte_offset=buffer.byte_offset, shape=view.shape, element_type=view.element_type
-        )
+        return PlannedArray(slot=slot, byte_offset=buffer.byte_offset, shape=view.shape, dtype=view.dtype)
 
     def _wrap_alloca(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def alloca(device: Device, *arguments: Any) -> Buffer:

@@ -8,13 +8,13 @@ enter the engine, and give memory back.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import OutOfMemoryError
+from ...errors import OutOfMemoryError, SylviteError
 from ...hal.call_plan import CallPlan, PreparedCall
 from .command_buffer import LocalCommandBuffer
 from .program import Program
@@ -59,7 +59,8 @@ class LocalCall(PreparedCall):
         device: of all that is in the plan.
         plan: the plan.
         buffers: a command buffer for each of its submissions.
-        programs: what they run.
+        programs: what they run, prepared by the device's workers.
+        explain: see `Device.prepare_call`.
     """
 
     def __init__(
@@ -68,42 +69,45 @@ class LocalCall(PreparedCall):
         plan: CallPlan,
         buffers: Sequence[LocalCommandBuffer],
         programs: Sequence[Program],
+        explain: Callable[[SylviteError], None],
     ) -> None:
-        self._device = device
         self._tracer = device.tracer
         self._buffers = tuple(buffers)
         self._programs = tuple(programs)
+        self._explain = explain
         self._pinned = plan.pinned
         self._closed = False
+        # What every call uses, found once.
         self._discarded = device.discarded
         self._guard = device.call_guard
-        self._run_program = device.run_program
+        self._run_program = device.workers.run
         self._submission_lock = device.submission_lock
         self._running_lock = device.running_lock
         self._queue = device.queue
         self._space = device.space
         self._allocator = device.allocator
         self._account = device.allocator.account_allocations
+        self._note = device.allocator.note_release
         self._allocate = self._space.heap.allocate
         self._free = self._space.heap.free
-        self._note = device.allocator.note_release
         self._retain = self._space.store.retain
         self._base_address = self._space.memory.base_address
         self._memory = self._space.view(0, self._space.memory.byte_length)
-        self._input_lengths = plan.input_lengths
-        self._place(plan)
+        self._place(device, plan)
 
-    def _place(self, plan: CallPlan) -> None:
+    def _place(self, device: LocalDevice, plan: CallPlan) -> None:
         """Prepare what is done for each slot."""
-        inputs = len(plan.input_lengths)
-        kept = sorted({output.slot for output in plan.outputs})
-        self._allocation_lengths = plan.allocations
+        inputs = len(plan.inputs)
+        self._input_count = inputs
+        self._dtypes = tuple(entry.dtype for entry in plan.inputs)
+        self._shapes = tuple(entry.shape for entry in plan.inputs)
+        self._lengths = tuple(entry.byte_length for entry in plan.inputs)
+        self._allocations = plan.allocations
         self._allocated_bytes = sum(plan.allocations)
+        kept = sorted({entry.slot for entry in plan.outputs})
+        self._owners = tuple((slot, _result_type(device, plan.allocations[slot - inputs])) for slot in kept)
         self._results = tuple(
-            (slot, _result_type(self._device, plan.allocations[slot - inputs])) for slot in kept
-        )
-        self._outputs = tuple(
-            (kept.index(output.slot), output.shape, output.byte_offset) for output in plan.outputs
+            (entry.shape, entry.dtype, kept.index(entry.slot), entry.byte_offset) for entry in plan.outputs
         )
         slots = inputs + len(plan.allocations)
         # Slots that end with the call, in the order in which they are given back.
@@ -116,13 +120,13 @@ class LocalCall(PreparedCall):
             for slot, patch in buffer.address_words().items():
                 self._patches[slot].append(patch)
 
-    def run(
-        self, arrays: Sequence[Array], dtypes: Sequence[np.dtype[Any]], timeout_ns: int | None
-    ) -> list[Array] | None:
+    def run(self, values: Sequence[Any], timeout_ns: int | None) -> list[Array] | None:
         """Do it; see `PreparedCall.run`."""
         if self._closed or self._queue.closed:
             return None
-        addresses = self._locate(arrays)
+        addresses = self._locate(values)
+        if addresses is None:
+            return None
         owners: list[Any] = []
         copied: list[int] | None = None
         try:
@@ -130,7 +134,7 @@ class LocalCall(PreparedCall):
                 if not self._holds():
                     return None
                 try:
-                    copied = self._take(arrays, addresses, owners)
+                    copied = self._take(values, addresses, owners)
                 except OutOfMemoryError:
                     return None
             with self._running_lock, self._guard(timeout_ns):
@@ -139,31 +143,51 @@ class LocalCall(PreparedCall):
                     return None
                 if addresses != self._addresses:
                     self._patch(addresses)
-                for program in self._programs:
-                    self._run_program(program)
-        except BaseException:
+                self._execute()
+        except BaseException as error:
             # Who keeps the error keeps this frame, which must not keep memory.
             owners.clear()
+            if isinstance(error, SylviteError):
+                self._explain(error)
             raise
         finally:
             if copied or (self._temporary and copied is not None):
                 self._give_back(addresses, copied)
         results = []
-        for (index, shape, byte_offset), dtype in zip(self._outputs, dtypes):  # noqa: B905 - slower
-            results.append(np.ndarray(shape, dtype, owners[index], byte_offset))
+        for shape, dtype, owner, byte_offset in self._results:
+            results.append(np.ndarray(shape, dtype, owners[owner], byte_offset))
         return results
 
-    def _locate(self, arrays: Sequence[Array]) -> list[Any]:
-        """Guest addresses of arrays that lie in the guest's memory and in one piece; ``None`` for others."""
+    def _execute(self) -> None:
+        counters = self._tracer.counters
+        try:
+            for program in self._programs:
+                counters.submissions += 1
+                self._run_program(program)
+        except BaseException:
+            self._space.reset_stack()
+            raise
+
+    def _locate(self, values: Sequence[Any]) -> list[Any] | None:
+        """Guest addresses of arrays that lie in the guest's memory and in one piece, ``None`` for others; and
+        ``None`` for all when one is not of its dtype and shape."""
+        if len(values) != self._input_count:
+            return None
         addresses: list[Any] = []
         base_address, end = self._base_address, len(self._memory)
-        for array, byte_length in zip(arrays, self._input_lengths):  # noqa: B905 - slower
+        for value, dtype, shape, byte_length in zip(  # noqa: B905 - slower
+            values, self._dtypes, self._shapes, self._lengths
+        ):
+            if value.__class__ is not np.ndarray or value.shape != shape:
+                return None
+            if value.dtype is not dtype and value.dtype != dtype:
+                return None
             address = None
-            if array.base is not None and array.flags.c_contiguous and byte_length:
+            if value.base is not None and value.flags.c_contiguous and byte_length:
                 try:
-                    address = _address_of(_Byte.from_buffer(array)) - base_address
+                    address = _address_of(_Byte.from_buffer(value)) - base_address
                 except (BufferError, TypeError, ValueError):  # read-only, or of a dtype without a buffer
-                    address = array.__array_interface__["data"][0] - base_address
+                    address = value.__array_interface__["data"][0] - base_address
                 if not 0 <= address <= end - byte_length:
                     # Elsewhere, unless the memory has grown.
                     address = self._allocator.address_of(base_address + address, byte_length)
@@ -182,12 +206,13 @@ class LocalCall(PreparedCall):
         fresh: list[int] = []
         allocate = self._allocate
         try:
-            for slot, address in enumerate(addresses):
-                if address is None:
-                    addresses[slot] = address = allocate(self._input_lengths[slot])
-                    fresh.append(address)
-                    copied.append(slot)
-            for byte_length in self._allocation_lengths:
+            if None in addresses:
+                for slot, address in enumerate(addresses):
+                    if address is None:
+                        addresses[slot] = address = allocate(self._lengths[slot])
+                        fresh.append(address)
+                        copied.append(slot)
+            for byte_length in self._allocations:
                 address = allocate(byte_length)
                 fresh.append(address)
                 addresses.append(address)
@@ -195,10 +220,10 @@ class LocalCall(PreparedCall):
             for address in fresh:
                 self._free(address)
             raise
-        self._account(len(self._allocation_lengths), self._allocated_bytes, _TRANSIENT_TAG)
+        self._account(len(self._allocations), self._allocated_bytes, _TRANSIENT_TAG)
         if copied:
             self._copy(arrays, addresses, copied)
-        for slot, result_type in self._results:
+        for slot, result_type in self._owners:
             self._retain()
             owners.append(result_type.from_address(self._base_address + addresses[slot]))
         return copied
@@ -207,7 +232,7 @@ class LocalCall(PreparedCall):
         """Copy inputs to where their slots are."""
         total = 0
         for slot in slots:
-            array, address, byte_length = arrays[slot], addresses[slot], self._input_lengths[slot]
+            array, address, byte_length = arrays[slot], addresses[slot], self._lengths[slot]
             total += byte_length
             if address + byte_length > len(self._memory):
                 self._memory = self._space.view(0, self._space.memory.byte_length)
@@ -224,7 +249,7 @@ class LocalCall(PreparedCall):
         for slot in reversed(copied):
             self._free(addresses[slot])
         if copied:
-            self._note(sum(self._input_lengths[slot] for slot in copied), _INPUT_TAG, len(copied))
+            self._note(sum(self._lengths[slot] for slot in copied), _INPUT_TAG, len(copied))
 
     def _patch(self, addresses: list[Any]) -> None:
         for address, before, patches in zip(addresses, self._addresses, self._patches, strict=True):
@@ -236,7 +261,7 @@ class LocalCall(PreparedCall):
 
     def close(self) -> None:
         """Wait for the call in progress and let go of the slabs. Idempotent."""
-        with self._device.submission_lock, self._device.running_lock:
+        with self._submission_lock, self._running_lock:
             if self._closed:
                 return
             self._closed = True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
-from ...errors import InvalidArgumentError
+from ...errors import InvalidArgumentError, SylviteError
 from ...hal import (
     Binding,
     CommandBuffer,
@@ -120,34 +120,36 @@ class LocalDevice(Device):
         """Executables that wait to be unloaded."""
         return self._discarded
 
-    def call_guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
-        """Bound what this thread itself runs meanwhile."""
-        return self.space.store.guard(timeout_ns)
+    @property
+    def call_guard(self) -> Callable[[int | None], AbstractContextManager[None]]:
+        """Bounds what the calling thread itself runs meanwhile: takes nanoseconds, or ``None``."""
+        return self.space.store.guard
 
-    def run_program(self, program: Program) -> None:
-        """Run a patched program; `running_lock` is held. Raises as `Workers.run` does."""
-        self.tracer.counters.submissions += 1
-        try:
-            self._workers.run(program)
-        except BaseException:
-            self.space.reset_stack()
-            raise
+    @property
+    def workers(self) -> Workers:
+        """What runs programs, while `running_lock` is held; after a failure the stack has to be reset."""
+        return self._workers
 
-    def _prepare_call(self, plan: CallPlan) -> PreparedCall | None:
+    def _prepare_call(self, plan: CallPlan, explain: Callable[[SylviteError], None]) -> PreparedCall | None:
         if self._is_interpreted:
             return None
-        slots = len(plan.input_lengths) + len(plan.allocations)
+        slots = len(plan.inputs) + len(plan.allocations)
         buffers: list[LocalCommandBuffer] = []
+        programs: list[Program] = []
         for commands in plan.submissions:
             buffer = self._create_command_buffer(
                 mode=CommandBufferMode.DEFAULT, categories=CommandCategory.ANY, binding_capacity=slots
             )
             buffer.record_again(commands)
             buffer.finalize()
+            program = buffer.program
+            if program is None or program.is_foreign:
+                return None
+            with self.submission_lock, self.running_lock:
+                self._workers.prepare(program)
             buffers.append(buffer)
-        programs = [buffer.program for buffer in buffers]
-        found = [program for program in programs if program is not None and not program.is_foreign]
-        return LocalCall(self, plan, buffers, found) if len(found) == len(programs) else None
+            programs.append(program)
+        return LocalCall(self, plan, buffers, programs, explain)
 
     def can_load(self, format: str) -> bool:
         """Whether the format is that of wasm32 side modules."""

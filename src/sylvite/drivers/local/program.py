@@ -33,6 +33,7 @@ from .sequencer import RECORD_WORDS, Op, Record
 from .slab import WORD_BYTES, DispatchLayout, Slab
 
 if TYPE_CHECKING:
+    from ...engines.base import RawCall
     from ...trace import Counters
 
 __all__ = ["Program", "ProgramBuilder", "Unit"]
@@ -251,6 +252,8 @@ class Program:
         self.workgroups = 0
         self.is_parallel = False
         self.has_indirect = False
+        # A call of the sequencer with its arguments in place but for the first; see `Workers.prepare`.
+        self.call: RawCall | None = None
 
     def unit_at(self, record_address: int) -> Unit | None:
         """What the record at a guest address is; ``None`` for addresses that are none."""

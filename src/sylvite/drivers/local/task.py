@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from ...errors import ClosedError, InvalidArgumentError
+from ...errors import ClosedError, InvalidArgumentError, SylviteError
 from ...hal import Binding, CommandBuffer
 from ...hal.call_plan import CallPlan, PreparedCall
 from ...hal.queue import Pending
@@ -178,17 +178,21 @@ class LocalTaskDevice(LocalDevice):
         finally:
             self._guarded.expires_ns = before
 
-    def call_guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
-        """Bound what this thread itself runs meanwhile."""
+    @property
+    def call_guard(self) -> Callable[[int | None], AbstractContextManager[None]]:
+        """Bounds what the calling thread itself runs meanwhile: takes nanoseconds, or ``None``."""
+        return self._guard_call
+
+    def _guard_call(self, timeout_ns: int | None) -> AbstractContextManager[None]:
         expires_ns: int | None = getattr(self._guarded, "expires_ns", None)
         if expires_ns is not None:
             left_ns = max(expires_ns - time.monotonic_ns(), 0)
             timeout_ns = left_ns if timeout_ns is None else min(timeout_ns, left_ns)
         return self.space.store.guard(timeout_ns)
 
-    def _prepare_call(self, plan: CallPlan) -> PreparedCall | None:
+    def _prepare_call(self, plan: CallPlan, explain: Callable[[SylviteError], None]) -> PreparedCall | None:
         # The calling thread is worker 0 of a prepared call, wherever it runs.
-        return None if self._is_pinned else super()._prepare_call(plan)
+        return None if self._is_pinned else super()._prepare_call(plan, explain)
 
     def close(self) -> None:
         """Wait for what is running, fail what waits, end the threads. Idempotent."""

@@ -198,6 +198,7 @@ class Workers:
         self._threads: list[threading.Thread] = []
         self._timeline = _Timeline(space)
         self._calls: dict[str, RawCall] = {}
+        self._functions: dict[str, Function] = {}
         self._arguments = (self._control, self._blocks, states.address)
 
     def _block(self, worker: int) -> memoryview:
@@ -221,7 +222,17 @@ class Workers:
                 self.count,
             )
             self._helpers.append(_Helper(self._crew, replica.store, calls, self._block(worker), arguments))
+        self._functions = functions
         self._calls = {name: functions[name].prepare() for name in ("run", "gather", "stop", "shut_down")}
+
+    def prepare(self, program: Program) -> None:
+        """Give a program that runs often a call of its own. A call keeps its arguments, but for the first,
+        whose place the result takes. No run may be in progress."""
+        if not self._calls:
+            self._prepare()
+        call = self._functions["run"].prepare()
+        call.set_arguments(program.address, *self._arguments, self.count if program.is_parallel else 1)
+        program.call = call
 
     # -- running ------------------------------------------------------------------------------------
 
@@ -245,7 +256,11 @@ class Workers:
             if not self._crew.serving:
                 self._call_in()
         try:
-            failure = self._calls["run"](program.address, *self._arguments, workers)
+            call = program.call
+            if call is None:
+                failure = self._calls["run"](program.address, *self._arguments, workers)
+            else:
+                failure = call(program.address)
         except BaseException as error:
             record = self._own_block[WorkerBlock.PROGRESS // _WORD]
             if workers > 1:

@@ -151,6 +151,11 @@ class WasmtimeRawCall:
         if not results:
             self._result_type = ctypes.c_int32(0)
 
+    def set_arguments(self, *args: int) -> None:
+        """Store integer ``args`` for calls that give fewer; see the protocol."""
+        for index, value in enumerate(args):
+            self._slots[2 * index] = value
+
     def __call__(self, *args: int) -> int:
         """Store integer ``args``, call, return the first result; see the protocol."""
         slots = self._slots
