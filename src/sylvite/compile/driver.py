@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import CompileError, InvalidArgumentError, NotFoundError, SylviteError
-from . import frontend, toolchain, tuning
+from . import frontend, toolchain, tuning, webgpu
 from .artifact import Artifact, FunctionSpec
 from .cache import Cache, cache_root, digest_json, read_manifest
 from .diagnostics import explain
@@ -63,7 +63,8 @@ def compile(
     Args:
         source: a path (.onnx, .mlir, .mlirbc, .pt2), MLIR text, bytes of ONNX or MLIR, an ONNX
             ModelProto, or a ``torch.nn.Module`` (which is traced with ``example_inputs``).
-        target: ``wasm32``, or ``native`` for this machine's CPU (to compare with iree.runtime).
+        target: ``wasm32``, ``webgpu``, ``wasm32,webgpu`` for both in one module, or ``native`` for this
+            machine's CPU (to compare with iree.runtime).
         features: WebAssembly features the code may use; ``None`` means ``("simd128",)``.
         dims: extents for symbolic dims of an ONNX model, by symbol or by ``input.axis``.
         output: where to put the .vmfb, with parameters beside it; ``None``: they stay in the cache.
@@ -169,6 +170,7 @@ class _Job:
                 "tuning": f"{self.options.tuning} {tuning.VERSION}",
                 "contraction": self.options.contraction,
                 "target": self.options.target,
+                "webgpu": "" if self.options.webgpu_device is None else webgpu.VERSION,
             }
         )
         entry, cached = Cache(self.root, "modules").get_or_build(
@@ -253,6 +255,8 @@ class _Job:
         if wanted.opset is None and imported["opset"] < LOWEST_SURE_OPSET:
             opsets.append(LOWEST_SURE_OPSET)
         forms = [True, False] if wanted.img2col is None else [wanted.img2col]
+        if wanted.img2col is None and wanted.target == "webgpu":
+            forms = [False]
         if not imported["has_convolutions"]:
             forms = [False]
         yield from ((opset, form) for form in forms for opset in opsets)
@@ -360,6 +364,18 @@ class _Job:
         self._enter(Phase.COMPILE)
         self._tuning_notes = ()
         flags = self.options.back_end_flags(keep_f64=keep_f64, img2col=img2col, quantized=quantized)
+        device = self.options.webgpu_device
+        if device is not None:
+            parameters = input_path.parent / frontend.PARAMETERS_FILE
+
+            def run(source: Path, name: str, stage: Sequence[str]) -> None:
+                self._run_compiler(workspace, source, name, log_path, stage, symbolic)
+
+            stages = webgpu.Stages(
+                workspace=workspace, run=run, parameters=parameters if parameters.exists() else None
+            )
+            stages.compile(input_path, _MODULE, flags=flags, device=device)
+            return
         if self.options.target == "wasm32" and self.options.tuning == "auto":
             try:
                 if self._compile_tuned(workspace, input_path, log_path, flags):
@@ -394,7 +410,7 @@ class _Job:
         """Run iree-compile once."""
         command = [str(self.tools.compile_path), str(input_path), "-o", output, *flags]
         linking = workspace / toolchain.LINK_STARTED
-        if self.options.target == "wasm32":
+        if self.options.links_wasm:
             linker = toolchain.write_linker(
                 workspace, self.tools.linker_path, contraction=self.options.contraction
             )

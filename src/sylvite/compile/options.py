@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..errors import InvalidArgumentError
+from . import webgpu
 
 __all__ = ["IN_PLACE", "PARAMETER_SCOPE", "CompileOptions", "Target", "targets"]
 
@@ -34,6 +35,21 @@ _LOCAL_LLVM = (
     "--iree-hal-local-target-device-backends=llvm-cpu",
 )
 
+_WASM_FEATURES = frozenset(
+    {
+        "bulk-memory",
+        "extended-const",
+        "multivalue",
+        "mutable-globals",
+        "nontrapping-fptoint",
+        "reference-types",
+        "relaxed-simd",
+        "sign-ext",
+        "simd128",
+        "tail-call",
+    }
+)
+
 _TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -41,20 +57,23 @@ _TARGETS: dict[str, Target] = {
             name="wasm32",
             summary="WebAssembly side modules, run by the local drivers",
             flags=(*_LOCAL_LLVM, "--iree-llvmcpu-target-triple=wasm32-unknown-emscripten"),
-            features=frozenset(
-                {
-                    "bulk-memory",
-                    "extended-const",
-                    "multivalue",
-                    "mutable-globals",
-                    "nontrapping-fptoint",
-                    "reference-types",
-                    "relaxed-simd",
-                    "sign-ext",
-                    "simd128",
-                    "tail-call",
-                }
-            ),
+            features=_WASM_FEATURES,
+            default_features=("simd128",),
+            wasm_linker=True,
+        ),
+        Target(
+            name="webgpu",
+            summary="SPIR-V within the limits of WebGPU, which the webgpu driver turns into WGSL",
+            flags=(),
+            features=frozenset(),
+            default_features=(),
+            wasm_linker=False,
+        ),
+        Target(
+            name="wasm32,webgpu",
+            summary="both: the device that loads the module picks",
+            flags=(),
+            features=_WASM_FEATURES,
             default_features=("simd128",),
             wasm_linker=True,
         ),
@@ -110,6 +129,21 @@ class CompileOptions:
     optimization: str | None = None
     flags: tuple[str, ...] = ()
 
+    @property
+    def webgpu_device(self) -> str | None:
+        """The device to compile for when WebGPU is among the targets; see `sylvite.compile.webgpu`."""
+        if self.target == "webgpu":
+            return webgpu.device_attribute(wasm_features=None)
+        if self.target == "wasm32,webgpu":
+            names = _feature_names(self.features)
+            return webgpu.device_attribute(wasm_features=names)
+        return None
+
+    @property
+    def links_wasm(self) -> bool:
+        """Whether the result holds WebAssembly."""
+        return _TARGETS[self.target].wasm_linker
+
     def front_end(self) -> dict[str, Any]:
         """The options that decide the imported MLIR, as JSON values."""
         return {
@@ -132,7 +166,9 @@ class CompileOptions:
         ``quantized``: weights that are widened when the module is loaded stay narrow in the file.
         """
         target = _TARGETS[self.target]
-        flags = [*target.flags, *_feature_flags(target, self.features), _HOIST_FLAG]
+        # Targets with WebGPU carry their features in the description of the device.
+        features = [] if self.webgpu_device is not None else _feature_flags(target, self.features)
+        flags = [*target.flags, *features, _HOIST_FLAG]
         if quantized:
             flags.append("--iree-opt-const-eval=false")
         if keep_f64:
@@ -203,13 +239,17 @@ def checked_dims(dims: Mapping[str, int]) -> dict[str, int]:
     return dict(dims)
 
 
+def _feature_names(features: tuple[str, ...]) -> str:
+    """WebAssembly features in LLVM's spelling."""
+    # relaxed-simd extends simd128; LLVM accepts it alone, but baseline code then goes scalar.
+    names = dict.fromkeys(("simd128", *features) if "relaxed-simd" in features else features)
+    return ",".join("+" + name for name in names)
+
+
 def _feature_flags(target: Target, features: tuple[str, ...]) -> list[str]:
     if target.features is not None:
-        # relaxed-simd extends simd128; LLVM accepts it alone, but baseline code then goes scalar.
-        names = dict.fromkeys(("simd128", *features) if "relaxed-simd" in features else features)
-        return (
-            [f"--iree-llvmcpu-target-cpu-features={','.join('+' + name for name in names)}"] if names else []
-        )
+        names = _feature_names(features)
+        return [f"--iree-llvmcpu-target-cpu-features={names}"] if names else []
     cpu, *extra = features or ("generic",)
     flags = [f"--iree-llvmcpu-target-cpu={cpu}"]
     if extra:

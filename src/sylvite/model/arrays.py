@@ -118,6 +118,7 @@ def check_array(value: Array | BufferView, argument: Argument, where: str) -> No
 
     Raises:
         InvalidArgumentError: dtype or shape differ; says what was expected, what came, and which cast does.
+            Or a value needs more bits than the program computes with.
     """
     expected_type = argument.element_type
     if isinstance(value, BufferView):
@@ -126,10 +127,24 @@ def check_array(value: Array | BufferView, argument: Argument, where: str) -> No
     else:
         fits, advice = _dtype_fits(value, expected_type)
     if fits and (argument.shape is None or _shape_fits(value.shape, argument.shape)):
+        if argument.narrowed:
+            _check_narrow(value, argument, where)
         return
     got_name = value.element_type.name if isinstance(value, BufferView) else str(value.dtype)
     got = describe_shape(got_name, value.shape)
     raise InvalidArgumentError(f"{where}: expected {argument.describe()}, got {got}{'' if fits else advice}")
+
+
+def _check_narrow(value: Array | BufferView, argument: Argument, where: str) -> None:
+    """Refuse 64-bit integers that need more than the 32 bits that the program computes with."""
+    array = value.numpy() if isinstance(value, BufferView) else value
+    limits = np.iinfo(np.int32)
+    if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
+        outside = array[(array < limits.min) | (array > limits.max)].flat[0]
+        raise InvalidArgumentError(
+            f"{where}: {outside} does not fit in 32 bits, which is what this program computes with where its "
+            f"signature says {argument.dtype} (it is compiled for WebGPU)"
+        )
 
 
 def _dtype_fits(value: Array, expected: ElementType | None) -> tuple[bool, str]:

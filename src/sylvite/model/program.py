@@ -112,6 +112,10 @@ class Program:
 
     def _add_plans(self, entry: Entry) -> None:
         only_tensors = all(argument.kind is ValueKind.TENSOR for argument in entry.signature.inputs)
+        # Recorded calls do not look at values.
+        is_narrowed = any(argument.narrowed for argument in entry.signature.inputs)
+        if is_narrowed:
+            return
         if entry.synchronous is not None and only_tensors and entry.signature.inputs:
             entry.plans = CallPlans(
                 self._context, entry.synchronous, entry.signature, self.device, self._limits.deadline_ns

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..compile.artifact import SIGNATURE_ATTRIBUTE, ArgumentSpec, FunctionSpec
+from ..compile.webgpu import NARROWED_ATTRIBUTE
 from ..errors import FormatError, InvalidArgumentError
 from ..hal import ElementType, element_type_from_name, element_type_from_numpy
 from ..vmfb import Argument as DeclaredArgument
@@ -59,12 +60,14 @@ class Argument:
         element_type: type of a tensor's elements or of a scalar; ``None`` when the module does not say.
         shape: extents; ``None`` for an extent that is open, a string for one with a name; ``None``
             altogether when the module does not say, and for scalars.
+        narrowed: the program computes with 32 of its 64 bits; values that need more are refused.
     """
 
     name: str
     kind: ValueKind
     element_type: ElementType | None = None
     shape: tuple[int | str | None, ...] | None = None
+    narrowed: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
@@ -170,6 +173,8 @@ def function_signature(function: FunctionDef, name: str) -> tuple[Signature, boo
         spec = signature_from_spec(FunctionSpec.parse(recorded))
         counts = (len(spec.inputs), len(spec.outputs))
         if counts == (len(declared.inputs), len(declared.outputs)):
+            if NARROWED_ATTRIBUTE in function.attrs:
+                spec = dataclasses.replace(spec, inputs=tuple(map(_narrowed, spec.inputs)))
             return dataclasses.replace(spec, name=name), declared.is_async
     signature = Signature(
         name=name,
@@ -177,6 +182,12 @@ def function_signature(function: FunctionDef, name: str) -> tuple[Signature, boo
         outputs=tuple(map(_argument_from_declaration, declared.outputs)),
     )
     return signature, declared.is_async
+
+
+def _narrowed(argument: Argument) -> Argument:
+    element_type = argument.element_type
+    is_wide = element_type is not None and element_type.is_integer and element_type.bit_count == 64
+    return dataclasses.replace(argument, narrowed=is_wide)
 
 
 def _argument_from_declaration(argument: DeclaredArgument) -> Argument:

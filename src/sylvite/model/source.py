@@ -32,6 +32,7 @@ Parameters: TypeAlias = (
 """``path``, ``scope=path``, several of them, or a mapping of scopes to paths, indices or arrays by key."""
 
 _WASM_FORMAT = "system-wasm-wasm_32"
+_SPIRV_FORMAT = "vulkan-spirv-fb"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +116,8 @@ def compile_target(device: Device) -> str:
     """
     if device.can_load(_WASM_FORMAT):
         return "wasm32"
+    if device.can_load(_SPIRV_FORMAT):
+        return "webgpu"
     raise UnavailableError(f"no compile target for device {device.identifier}; load a compiled module")
 
 

@@ -1,0 +1,359 @@
+"""Programs for WebGPU: SPIR-V that stays within what WebGPU guarantees.
+
+The compiler has no WebGPU target. Its SPIR-V back end gets a target of our own that says what WebGPU
+guarantees: 32-bit types, 256 invocations and 16 KiB per workgroup, no subgroups. Three things it does are put
+right in the text between its stages:
+
+* **64-bit integers** do not exist in WGSL. The compiler can turn them into 32-bit ones, but then reads the
+  bytes of 64-bit inputs as if they were twice as many numbers (`narrow_signature` makes pairs of them and
+  takes the low words, and extends the signs of outputs), and cuts constants off (`check_constants` refuses
+  those that do not fit, and saturates the ends of slices). Functions are marked, so that values of inputs
+  are checked at each call.
+* **Kernels on 8- and 16-bit elements** that it vectorizes are wrong for targets without such types in
+  memory: it takes an element for a whole word. They are left scalar (`scalar_narrow_kernels`).
+* **Parameters** of 64-bit integers are put into the module, where they become narrow too.
+
+Source: the IR that iree-compile 3.13.0 prints at ``input`` and at ``executable-configurations``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ..errors import CompileError
+from ..vm.parameters import ParameterFile
+from ..vm.parameters.irpa import read_archive
+
+__all__ = [
+    "NARROWED_ATTRIBUTE",
+    "STAGE",
+    "VERSION",
+    "Stages",
+    "check_constants",
+    "device_attribute",
+    "inline_wide_parameters",
+    "mark_narrowed",
+    "narrow_signature",
+    "scalar_narrow_kernels",
+    "uses_wide_integers",
+]
+
+VERSION: Final = 1
+"""Raised when a build comes out differently; cached modules depend on it."""
+
+STAGE: Final = "executable-configurations"
+
+NARROWED_ATTRIBUTE: Final = "sylvite.narrowed"
+"""Reflection attribute of functions that compute with 32 bits where their signature says 64."""
+
+_SPIRV_TARGET: Final = (
+    '#hal.executable.target<"vulkan-spirv", "vulkan-spirv-fb", {iree_codegen.target_info = '
+    '#iree_gpu.target<arch = "", features = "spirv:v1.3,cap:Shader", wgp = <compute = fp32|int32, '
+    "storage = b32, subgroup = none, subgroup_size_choices = [32], "
+    "max_workgroup_sizes = [256, 256, 64], max_thread_count_per_workgroup = 256, "
+    "max_workgroup_memory_bytes = 16384, max_workgroup_counts = [65535, 65535, 65535]>>}>"
+)
+_WASM_TARGET: Final = (
+    '#hal.executable.target<"llvm-cpu", "system-wasm-wasm_32", {cpu = "", cpu_features = "%s", '
+    'data_layout = "e-m:e-p:32:32-p10:8:8-p20:8:8-i64:64-i128:128-f128:64-n32:64-S128-ni:1:10:20", '
+    "iree.encoding.resolver = #iree_cpu.cpu_encoding_resolver<>, link_embedded = false, "
+    "max_stack_allocation_size = 131072 : i64, native_vector_size = 16 : i64, "
+    'target_triple = "wasm32-unknown-emscripten"}>'
+)
+
+_ALIAS_FLAG: Final = "--iree-stream-resource-alias-mutable-bindings=true"
+"""Bind a buffer that a kernel reads and writes once: WebGPU refuses to bind it twice."""
+
+_LONG_LINE: Final = 1 << 16
+_LEAST, _MOST = -(1 << 31), (1 << 31) - 1
+_OPEN_END: Final = 1 << 62
+"""Integers at least so large mean "to the end" of a slice."""
+
+_WIDE = re.compile(r"\bi64\b|xi64>")
+_SCALAR = re.compile(r"arith\.constant (-?\d+) : i64")
+_DENSE = re.compile(r"dense<(?P<values>[^<>]*)> : tensor<[\dx]*i64>")
+_RESOURCE = re.compile(r"dense_resource<(?P<name>[^>]*)> : tensor<[\dx]*i64>")
+_BLOB = re.compile(r'^\s*(?P<name>[^\s:]+): "0x(?P<data>[0-9A-Fa-f]*)"')
+_PARAMETER = re.compile(r'#flow\.parameter\.named<"(?P<scope>[^"]*)"::"(?P<key>[^"]*)"> : tensor<[\dx]*i64>')
+_IMPORT = re.compile(
+    r"^(?P<indent>\s*)(?P<name>%[\w.$#-]+) = (?P<head>hal\.tensor\.import .* : !hal\.buffer_view -> "
+    r"tensor<(?P<dims>(?:[\d?]+x)*)i64>) as tensor<(?P=dims)i32>(?:\{(?P<extents>[^}]*)\})?(?P<tail>.*)$"
+)
+_EXPORT = re.compile(
+    r"^(?P<head>\s*%[\w.$-]+ = hal\.tensor\.export (?P<barrier>%[\w.$-]+?)(?:#(?P<index>\d+))? .*?: )"
+    r"tensor<(?P<dims>(?:[\d?]+x)*)i64> as tensor<(?P=dims)i32>(?P<tail>.*)$"
+)
+_BARRIER = re.compile(
+    r"^(?P<indent>\s*)(?P<name>%[\w.$-]+?)(?P<count>:\d+)? = hal\.tensor\.barrier "
+    r"join\((?P<values>.*?) : (?P<types>.*)\) => (?P<tail>.*)$"
+)
+_DIM = re.compile(r"^\s*%[\w.$-]+ = tensor\.dim (?P<value>%[\w.$-]+?)(?:#(?P<index>\d+))?, ")
+_KERNEL = re.compile(r"^\s*func\.func @(?P<name>[\w.$-]+)\(.*spirv_pipeline<(?P<pipeline>\w+)>")
+_NARROW = re.compile(r"dispatch\.tensor<\w+:tensor<[\dx?]*(?:i1|i2|i4|i8|i16|f16|bf16)>")
+
+
+def device_attribute(*, wasm_features: str | None) -> str:
+    """The device to compile for, for ``--iree-hal-target-device``.
+
+    Args:
+        wasm_features: also make WebAssembly of every kernel, with these features in LLVM's spelling.
+    """
+    targets = [_SPIRV_TARGET]
+    if wasm_features is not None:
+        targets.append(_WASM_TARGET % wasm_features)
+    return f'#hal.device.target<"local", [{", ".join(targets)}]> : !hal.device'
+
+
+def uses_wide_integers(text: str) -> bool:
+    """Whether a module computes with 64-bit integers."""
+    return any(_WIDE.search(line) for line in text.splitlines() if len(line) < _LONG_LINE) or "xi64>" in text
+
+
+def check_constants(text: str) -> str:
+    """Hold 64-bit constants of a module to 32 bits. Open ends of slices become the largest 32-bit number.
+
+    Raises:
+        CompileError: a constant does not fit; names it.
+    """
+    wide_blobs: set[str] = set()
+    lines = []
+    for line in text.splitlines():
+        if len(line) < _LONG_LINE:
+            line = _SCALAR.sub(lambda match: f"arith.constant {_fitting(int(match[1]))} : i64", line)
+            wide_blobs.update(match["name"] for match in _RESOURCE.finditer(line))
+        if "i64>" in line:
+            line = _DENSE.sub(_fitting_dense, line)
+        lines.append(line)
+    for line in lines:
+        blob = _BLOB.match(line)
+        if blob is not None and blob["name"].strip('"') in wide_blobs:
+            # The first four bytes say how the rest is aligned.
+            _check_bytes(bytes.fromhex(blob["data"][8:]))
+    return "\n".join(lines) + "\n"
+
+
+def _fitting(value: int) -> int:
+    if abs(value) >= _OPEN_END:
+        return _MOST if value > 0 else _LEAST
+    if not _LEAST <= value <= _MOST:
+        raise CompileError(f"the 64-bit constant {value} does not fit in 32 bits, and WebGPU has no others")
+    return value
+
+
+def _fitting_dense(match: re.Match[str]) -> str:
+    values = match["values"]
+    if values.startswith('"0x'):
+        _check_bytes(bytes.fromhex(values[3:-1]))
+        return match[0]
+    fitting = re.sub(r"-?\d+", lambda number: str(_fitting(int(number[0]))), values)
+    return match[0].replace(values, fitting, 1)
+
+
+def _check_bytes(data: bytes) -> None:
+    numbers = np.frombuffer(data, "<i8")
+    for value in (int(numbers.min(initial=0)), int(numbers.max(initial=0))):
+        if not _LEAST <= value <= _MOST:
+            raise CompileError(
+                f"the 64-bit constant {value} does not fit in 32 bits, and WebGPU has no others"
+            )
+
+
+def inline_wide_parameters(text: str, read: Callable[[str, str], bytes]) -> str:
+    """Put parameters of 64-bit integers into the module.
+
+    Args:
+        text: the module.
+        read: gives the bytes of a parameter, by scope and key.
+    """
+
+    def inline(match: re.Match[str]) -> str:
+        data = read(match["scope"], match["key"])
+        kind = match[0].rpartition(" : ")[2]
+        return f'dense<"0x{data.hex().upper()}"> : {kind}'
+
+    return _PARAMETER.sub(inline, text)
+
+
+def mark_narrowed(text: str) -> str:
+    """Mark functions with reflection attributes as computing with 32 bits."""
+    return text.replace("iree.reflection = {", f'iree.reflection = {{{NARROWED_ATTRIBUTE} = "i64", ')
+
+
+def narrow_signature(text: str) -> str:
+    """Have a module whose integers were made narrow take and give wide ones as pairs of words."""
+    lines = text.splitlines()
+    exports = _wide_exports(lines)
+    counter = iter(range(len(lines)))
+    result: list[str] = []
+    for line in lines:
+        if len(line) >= _LONG_LINE or "tensor" not in line:
+            result.append(line)
+            continue
+        if found := _IMPORT.match(line):
+            result += _import_pairs(found, next(counter))
+        elif (found := _BARRIER.match(line)) and found["name"] in exports:
+            result += _join_pairs(found, exports[found["name"]], counter)
+        elif (found := _DIM.match(line)) and int(found["index"] or 0) in exports.get(found["value"], {}):
+            result.append(re.sub(r"tensor<([\d?x]*)i32>$", r"tensor<\g<1>2xi32>", line))
+        elif found := _EXPORT.match(line):
+            result.append(
+                f"{found['head']}tensor<{found['dims']}i64> as tensor<{found['dims']}2xi32>{found['tail']}"
+            )
+        else:
+            result.append(line)
+    return "\n".join(result) + "\n"
+
+
+def _wide_exports(lines: list[str]) -> dict[str, dict[int, str]]:
+    """Results of barriers that are exported as wide integers: extents by barrier and number."""
+    exports: dict[str, dict[int, str]] = {}
+    for line in lines:
+        if len(line) < _LONG_LINE and (found := _EXPORT.match(line)):
+            exports.setdefault(found["barrier"], {})[int(found["index"] or 0)] = found["dims"]
+    return exports
+
+
+def _import_pairs(found: re.Match[str], number: int) -> Iterator[str]:
+    dims, indent = found["dims"], found["indent"]
+    extents = found["extents"]
+    braces = "" if extents is None else f"{{{extents}}}"
+    open_extents = iter(part.strip() for part in (extents or "").split(","))
+    sizes = [next(open_extents) if dim == "?" else dim for dim in dims.split("x")[:-1]]
+    rank = len(sizes) + 1
+    yield f"{indent}%pairs_{number} = {found['head']} as tensor<{dims}2xi32>{braces}{found['tail']}"
+    yield (
+        f"{indent}{found['name']} = tensor.extract_slice %pairs_{number}[{', '.join(['0'] * rank)}] "
+        f"[{', '.join([*sizes, '1'])}] [{', '.join(['1'] * rank)}] : "
+        f"tensor<{dims}2xi32> to tensor<{dims}i32>"
+    )
+
+
+def _join_pairs(found: re.Match[str], wide: Mapping[int, str], counter: Iterator[int]) -> Iterator[str]:
+    """A barrier that joins pairs of words instead of narrow integers, and what makes the pairs."""
+    values = [value.strip() for value in found["values"].split(",")]
+    types = [kind.strip() for kind in re.split(r",\s*(?=tensor<)", found["types"])]
+    for index, dims in wide.items():
+        number = next(counter)
+        yield from _pair_lines(found["indent"], values[index], dims, number)
+        values[index], types[index] = f"%wide_{number}", f"tensor<{dims}2xi32>"
+    yield (
+        f"{found['indent']}{found['name']}{found['count'] or ''} = hal.tensor.barrier "
+        f"join({', '.join(values)} : {', '.join(types)}) => {found['tail']}"
+    )
+
+
+def _pair_lines(indent: str, value: str, dims: str, number: int) -> Iterator[str]:
+    extents = dims.split("x")[:-1]
+    narrow, wide = f"tensor<{dims}i32>", f"tensor<{dims}2xi32>"
+    rank = len(extents)
+    opened = []
+    for axis, extent in enumerate(extents):
+        if extent == "?":
+            yield f"{indent}%axis_{number}_{axis} = arith.constant {axis} : index"
+            yield f"{indent}%extent_{number}_{axis} = tensor.dim {value}, %axis_{number}_{axis} : {narrow}"
+            opened.append(f"%extent_{number}_{axis}")
+    loops = ", ".join(f"d{axis}" for axis in range(rank + 1))
+    outer = ", ".join(f"d{axis}" for axis in range(rank))
+    kinds = ", ".join(['"parallel"'] * (rank + 1))
+    yield f"{indent}%pairs_empty_{number} = tensor.empty({', '.join(opened)}) : {wide}"
+    yield (
+        f"{indent}%wide_{number} = linalg.generic {{indexing_maps = [affine_map<({loops}) -> ({outer})>, "
+        f"affine_map<({loops}) -> ({loops})>], iterator_types = [{kinds}]}} "
+        f"ins({value} : {narrow}) outs(%pairs_empty_{number} : {wide}) {{"
+    )
+    yield f"{indent}^bb0(%low: i32, %unused: i32):"
+    yield f"{indent}  %word = linalg.index {rank} : index"
+    yield f"{indent}  %first = arith.constant 0 : index"
+    yield f"{indent}  %is_low = arith.cmpi eq, %word, %first : index"
+    yield f"{indent}  %sign_bit = arith.constant 31 : i32"
+    yield f"{indent}  %high = arith.shrsi %low, %sign_bit : i32"
+    yield f"{indent}  %chosen = arith.select %is_low, %low, %high : i32"
+    yield f"{indent}  linalg.yield %chosen : i32"
+    yield f"{indent}}} -> {wide}"
+
+
+def scalar_narrow_kernels(text: str) -> str:
+    """Leave kernels on elements of less than 32 bits scalar.
+
+    Raises:
+        CompileError: such a kernel is of a kind that cannot be left scalar; names it.
+    """
+    lines = text.splitlines()
+    for index, line in enumerate(lines):
+        found = _KERNEL.match(line) if len(line) < _LONG_LINE else None
+        if found is None or found["pipeline"] == "BaseDistribute" or not _is_narrow(lines, index):
+            continue
+        if found["pipeline"] != "BaseVectorize":
+            raise CompileError(
+                f"kernel {found['name']} handles elements of less than 32 bits in a form "
+                f"({found['pipeline']}) that the compiler gets wrong for WebGPU"
+            )
+        lines[index] = line.replace("spirv_pipeline<BaseVectorize>", "spirv_pipeline<BaseDistribute>")
+    return "\n".join(lines) + "\n"
+
+
+def _is_narrow(lines: list[str], begin: int) -> bool:
+    """Whether the kernel that begins at a line has narrow tensors at its border."""
+    for line in lines[begin + 1 :]:
+        if len(line) < _LONG_LINE:
+            if _NARROW.search(line):
+                return True
+            if "func.func @" in line or line.startswith("  hal.executable"):
+                return False
+    return False
+
+
+@dataclasses.dataclass(kw_only=True)
+class Stages:
+    """The stages of a compile for WebGPU, and the repairs between them.
+
+    Args:
+        workspace: where files of the stages go.
+        run: runs iree-compile: input, name of the output, flags.
+        parameters: the file with external parameters, if there is one.
+    """
+
+    workspace: Path
+    run: Callable[[Path, str, Sequence[str]], None]
+    parameters: Path | None
+
+    def compile(self, source: Path, output: str, *, flags: Sequence[str], device: str) -> None:
+        """Compile ``source`` to ``output`` in the workspace.
+
+        Raises:
+            CompileError: the compiler refuses it, or it cannot be right on WebGPU.
+        """
+        text = self._text(source, "imported.mlir", ("--compile-to=input", *flags))
+        if uses_wide_integers(text):
+            text = check_constants(inline_wide_parameters(text, self._read_parameter))
+            self._write("wide.mlir", text)
+            narrowing = ("--compile-to=input", "--iree-input-demote-i64-to-i32", *flags)
+            text = self._text(Path("wide.mlir"), "demoted.mlir", narrowing)
+            self._write("narrow.mlir", narrow_signature(mark_narrowed(text)))
+            source = Path("narrow.mlir")
+        target = (f"--iree-hal-target-device={device}", _ALIAS_FLAG, *flags)
+        text = self._text(source, "configured.mlir", (f"--compile-to={STAGE}", *target))
+        self._write("scalar.mlir", scalar_narrow_kernels(text))
+        self.run(Path("scalar.mlir"), output, (f"--compile-from={STAGE}", *target))
+
+    def _text(self, source: Path, name: str, flags: Sequence[str]) -> str:
+        self.run(source, name, flags)
+        return (self.workspace / name).read_text(encoding="utf-8")
+
+    def _write(self, name: str, text: str) -> None:
+        (self.workspace / name).write_text(text, encoding="utf-8")
+
+    def _read_parameter(self, scope: str, key: str) -> bytes:
+        if self.parameters is None:
+            raise CompileError(
+                f"parameter {scope}::{key} is a 64-bit integer, which WebGPU does not have, and its file is "
+                "not known when compiling: use external_parameters=True or False"
+            )
+        with ParameterFile.open(self.parameters) as file, read_archive(file) as index:
+            return index.lookup(key).read()
