@@ -26,3 +26,8 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v qemu-aarc
     { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends $packages; } \
         >/dev/null 2>&1 || echo "note: could not install $packages; tests that need them skip" >&2
 fi
+# SwiftShader, a GPU in software, comes with chromium.
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! dpkg -L chromium-common 2>/dev/null | grep -q swiftshader_icd; then
+    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends chromium; } \
+        >/dev/null 2>&1 || echo "note: could not install chromium; tests that need a GPU skip" >&2
+fi
