@@ -3,7 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sylvite.compile.onnx_rewrites import has_convolutions, pixel_convolutions_to_products
+from sylvite.compile.onnx_rewrites import (
+    flatten_products,
+    has_convolutions,
+    pixel_convolutions_to_products,
+)
 
 onnx = pytest.importorskip("onnx")
 helper, types = onnx.helper, onnx.TensorProto
@@ -72,3 +76,53 @@ def test_other_convolutions_are_left_alone(shape, kernel, attributes):
 
 def test_operator_sets_whose_gemm_needs_a_bias_are_left_alone():
     assert pixel_convolutions_to_products(_model((1, 3, 1, 1), (5, 3, 1, 1), opset=9), 9) == 0
+
+
+def _product_model(rows, matrix, *, constant=True):
+    inputs = [helper.make_tensor_value_info("x", types.FLOAT, rows)]
+    weights = np.zeros(0, np.float32)
+    if constant:
+        weights = RANDOM.standard_normal(matrix).astype(np.float32)
+    else:
+        inputs.append(helper.make_tensor_value_info("w", types.FLOAT, matrix))
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        "g",
+        inputs,
+        [helper.make_tensor_value_info("y", types.FLOAT, [*rows[:-1], *matrix[1:]])],
+        [onnx.numpy_helper.from_array(weights, "w")] if constant else [],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    "rows", [(1, 5, 4), (3, 5, 4), (2, 3, 5, 4), ("N", 5, 4), (2, 3, "N", 4), (1, 5, "K")]
+)
+def test_flatten_products_one_matrix_for_all_computes_the_same(rows):
+    model = _product_model(rows, (4, 6))
+    shape = [{"N": 7, "K": 4}.get(extent, extent) for extent in rows]
+    x = RANDOM.standard_normal(shape).astype(np.float32)
+    expected = _run(model, x)
+    assert flatten_products(model) == 1
+    assert [node.op_type for node in model.graph.node].count("MatMul") == 1
+    onnx.checker.check_model(model)
+    got = _run(model, x)
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "matrix"),
+    [
+        ((5, 4), (4, 6)),
+        ((2, 5, 4), (2, 4, 6)),
+        (("N", "M", 4), (4, 6)),
+        ((2, 5, 4), (4, "J")),
+        ((2, 5, 4), (4,)),
+    ],
+)
+def test_flatten_products_leaves_others(rows, matrix):
+    model = _product_model(rows, matrix, constant=False)
+    before = model.SerializeToString()
+    assert flatten_products(model) == 0
+    assert model.SerializeToString() == before

@@ -174,11 +174,13 @@ TEXT = """module {
   hal.executable private @a {
     hal.executable.variant public @embedded_elf_x86_64 target(\
 <"llvm-cpu", "embedded-elf-x86_64", {cpu = "x"}>) {
+      builtin.module {
       %9 = linalg.mmt4d {lowering_config = #iree_cpu.lowering_config<distribution = [4, 16, 0, 0, 0, 0], \
 vector_common_parallel = [1, 1, 0, 8, 4, 0], vector_reduction = [0, 0, 1, 0, 0, 1]>} \
 ins(%4, %5 : tensor<64x512x8x1x$T>, tensor<126x512x4x1x$T>) \
 outs(%8 : tensor<64x126x8x4x$S>) -> tensor<64x126x8x4x$S>
       %1 = linalg.generic {lowering_config = #iree_cpu.lowering_config<vector_common_parallel = [1, 1, 8, 4]>}
+      }
     }
   }
   stream.cmd.dispatch @a::@embedded_elf_x86_64::@f
@@ -204,17 +206,25 @@ def test_retarget_product_takes_blocks_that_divide_its_extents(tmp_path):
     assert "vector_common_parallel = [8, 21, 8, 4], vector_inner_parallel = [1, 1, 8, 4]" in text
 
 
-def test_retarget_product_of_other_types_raises(tmp_path):
-    """A second target in the module would put its executables where the program does not look."""
-    with pytest.raises(CompileError, match="no kernel multiplies i4 by i4 into i32"):
-        retargeted(tmp_path, TEXT.replace("$T", "i4").replace("$S", "i32"))
-
-
-def test_retarget_product_of_two_float_types_stays_with_the_compiler(tmp_path):
-    text = TEXT.replace("126x512x4x1x$T", "126x512x4x1xf16").replace("$T", "f32").replace("$S", "f32")
-    result, text = retargeted(tmp_path, text)
-    assert result.products == 0
+@pytest.mark.parametrize(("left", "right", "result"), [("f32", "f16", "f32"), ("i4", "i4", "i32")])
+def test_retarget_product_of_types_without_kernel_stays_with_the_compiler(tmp_path, left, right, result):
+    text = TEXT.replace("126x512x4x1x$T", f"126x512x4x1x{right}").replace("$T", left).replace("$S", result)
+    counts, text = retargeted(tmp_path, text)
+    assert counts.products == 0
     assert "vector_common_parallel = [1, 1, 0, 8, 4, 0]" in text
+    # The body's target is found first; the variant keeps the one that all executables share.
+    assert text.count('ukernels = "none"') == 1
+    assert text.count('ukernels = "mmt4d,pack,unpack"') == 2
+
+
+def test_retarget_batch_of_products_does_without_the_unpacking_kernel(tmp_path):
+    text = TEXT.replace("linalg.mmt4d", "linalg.batch_mmt4d").replace("$T", "f32").replace("$S", "f32")
+    text = text.replace("tensor<64x", "tensor<3x64x").replace("tensor<126x", "tensor<3x126x")
+    result, text = retargeted(tmp_path, text)
+    assert result.products == 1
+    assert "distribution = [1, 8, 21, 0, 0, 0, 0]" in text
+    assert text.count('ukernels = "mmt4d,pack"') == 1
+    assert text.count('ukernels = "mmt4d,pack,unpack"') == 2
 
 
 def test_retarget_text_without_target_raises(tmp_path):

@@ -81,6 +81,8 @@ def import_onnx(request: Mapping[str, Any], directory: Path, report: Report) -> 
     if not large:
         model = _infer_shapes(model, notes)
         model = _prepare_convolutions(model, request["img2col"], notes)
+        if onnx_rewrites.flatten_products(model):
+            model = _infer_shapes(model, notes)
     if not model.graph.name:
         model.graph.name = _FALLBACK_NAME
     function = onnx_graph.function_spec(model, model.graph.name)

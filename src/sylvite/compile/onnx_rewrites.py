@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from . import onnx_graph
 
-__all__ = ["has_convolutions", "pixel_convolutions_to_products"]
+__all__ = ["flatten_products", "has_convolutions", "pixel_convolutions_to_products"]
 
 _GEMM_WITHOUT_BIAS = 11
 
@@ -42,10 +43,67 @@ def pixel_convolutions_to_products(model: Any, opset: int) -> int:
         else:
             nodes.append(node)
     if count:
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del model.graph.node[:]
-        model.graph.node.extend(copies)
+        _replace_nodes(onnx, model, nodes)
     return count
+
+
+def flatten_products(model: Any) -> int:
+    """Let products with one matrix for the whole batch be products of two matrices, in place.
+
+    ``MatMul`` of ``[..., M, K]`` and ``[K, N]`` is one product of all rows; as it stands the compiler makes a
+    batch of it, which repeats the matrix, and even a batch of one is tiled and copied less well.
+
+    Args:
+        model: a ModelProto with inferred shapes.
+
+    Returns:
+        how many were flattened.
+    """
+    onnx = onnx_graph.require_onnx()
+    shapes = _shapes(model)
+    nodes: list[Any] = []
+    count = 0
+    for node in model.graph.node:
+        is_product = node.op_type == "MatMul" and node.domain in ("", "ai.onnx")
+        rows, matrix = (shapes.get(name, ()) for name in node.input[:2]) if is_product else ((), ())
+        # One extent may be open: a reshape finds it. Extents along K are those of the matrix.
+        batch = [-1 if extent is None else extent for extent in rows[:-1]]
+        if len(batch) > 1 and len(matrix) == 2 and batch.count(-1) <= 1 and 0 not in batch:
+            inner, columns = matrix
+            if inner is not None and columns is not None:
+                nodes.extend(_flat_product(onnx, node, batch, inner, columns))
+                count += 1
+                continue
+        nodes.append(node)
+    if count:
+        _replace_nodes(onnx, model, nodes)
+    return count
+
+
+def _flat_product(onnx: Any, node: Any, batch: list[int], inner: int, columns: int) -> list[Any]:
+    """Nodes that compute what the product ``node`` does."""
+    helper = onnx.helper
+    output = node.output[0]
+    names = [f"{output}/{part}" for part in ("rows_shape", "rows", "flat", "shape")]
+    rows_shape, rows, flat, shape = names
+
+    def constant(name: str, values: list[int]) -> Any:
+        tensor = helper.make_tensor(name, onnx.TensorProto.INT64, [len(values)], values)
+        return helper.make_node("Constant", [], [name], name=name, value=tensor)
+
+    return [
+        constant(rows_shape, [-1 if -1 in batch else math.prod(batch), inner]),
+        helper.make_node("Reshape", [node.input[0], rows_shape], [rows], name=rows),
+        helper.make_node("MatMul", [rows, node.input[1]], [flat], name=node.name),
+        constant(shape, [*batch, columns]),
+        helper.make_node("Reshape", [flat, shape], [output], name=f"{output}/batch"),
+    ]
+
+
+def _replace_nodes(onnx: Any, model: Any, nodes: list[Any]) -> None:
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
 
 
 def _shapes(model: Any) -> dict[str, tuple[int | None, ...]]:

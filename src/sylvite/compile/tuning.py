@@ -28,7 +28,7 @@ from .softmax import call_softmax
 
 __all__ = ["VERSION", "Retargeted", "first_half_flags", "retarget", "second_half_flags"]
 
-VERSION = 2
+VERSION = 4
 """Raised when a build comes out differently; cached modules depend on it."""
 
 _STAGE = "executable-configurations"
@@ -50,10 +50,14 @@ _TARGET = (
     'target_triple = "wasm32-unknown-emscripten", ukernels = "%s"}'
 )
 _ALL_KERNELS = "mmt4d,pack,unpack"
+_BATCH_KERNELS = "mmt4d,pack"
+"""Of products with a batch: the compiler's way to call ``unpack`` there copies the result twice, element by
+element."""
+
+_NO_KERNELS = "none"
+_BODY = "      builtin.module {\n"
 _KERNEL_TYPES = {(product.operands, product.operands, product.result) for product in PRODUCT_TYPES}
 """Element types of left, right and result that `sylvite.kernels` multiplies."""
-
-_FLOATS = {"f32", "f16", "bf16"}
 
 _LONG_LINE = 1 << 16
 """Lines longer than this hold constants."""
@@ -120,10 +124,14 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
     with source.open(encoding="utf-8") as lines, destination.open("w", encoding="utf-8") as output:
         for block in _blocks(lines):
             found = list(_PRODUCT.finditer(block))
-            calls = [product for product in found if _is_call(product)]
-            products += len(calls)
-            if len(found) == len(calls) == 1:
-                block = _retile(block, found[0])
+            if found and not all(map(_is_call, found)):
+                block = _choose_kernels(block, features, _NO_KERNELS)
+            elif found:
+                products += len(found)
+                if len(found) == 1:
+                    block = _retile(block, found[0])
+                if "linalg.batch_mmt4d" in block:
+                    block = _choose_kernels(block, features, _BATCH_KERNELS)
             elif not found:
                 block = call_softmax(write_out_depthwise(_recopy(block)))
             block = write_out_erf(block)
@@ -139,19 +147,20 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
 
 
 def _is_call(product: re.Match[str]) -> bool:
-    """Whether a product becomes a call of a kernel; the compiler makes code for floats of two types.
+    """Whether a kernel multiplies these types."""
+    return (product["left"], product["right"], product["result"]) in _KERNEL_TYPES
 
-    Raises:
-        CompileError: it becomes a call that no kernel answers. Executables of one module must share one
-            target: the linker puts those of another target into a variant of their own, of the same format,
-            which the program then never looks into.
+
+def _choose_kernels(block: str, features: str, kernels: str) -> str:
+    """Let one executable leave other operations to kernels than the rest of the module.
+
+    The choice is part of the target, and executables of one module must share one target: the linker puts
+    those of another target into a variant of their own, of the same format, which the program then never
+    looks into. But a target on the body is found first, and not looked at by the linker.
     """
-    types = (product["left"], product["right"], product["result"])
-    if types in _KERNEL_TYPES:
-        return True
-    if not _FLOATS.issuperset(types):
-        raise CompileError(f"no kernel multiplies {types[0]} by {types[1]} into {types[2]}")
-    return False
+    target = f"#hal.executable.target<{_TARGET % (features, kernels)}>"
+    body = _BODY.replace("{", f"attributes {{hal.executable.target = {target}}} {{")
+    return block.replace(_BODY, body)
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[str]:
