@@ -216,8 +216,13 @@ def _step_f32(function: FunctionBuilder, block: Block, variables: _Locals, numbe
     _load_columns(function, block, variables, number, "v128.load", _VECTOR_BYTES)
     for row, sums in enumerate(variables.sums):
         _splat_row(function, block, variables, number, row)
-        for total, column in zip(sums, variables.columns, strict=True):
-            function.get(variables.row).get(column)
+        for place, (total, column) in enumerate(zip(sums, variables.columns, strict=True)):
+            # Fused operations overwrite their first factor: let it be one that is not needed any more, where
+            # there is one, which saves the engine a copy. The row is done with its last column, a column
+            # with the last row.
+            is_column_done = row == block.rows - 1 and place < len(sums) - 1
+            first, second = (column, variables.row) if is_column_done else (variables.row, column)
+            function.get(first).get(second)
             if block.relaxed:
                 function.get(total).emit("f32x4.relaxed_madd")
             else:
