@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import _signal
 import os
-import sys
+import signal
 import threading
 import time
 from threading import get_ident
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from .deadlines import CallState, Watchdog
 
@@ -26,38 +27,41 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+# Below Python's wrappers, which turn handlers into enumerators at some microseconds a time.
+_set_handler: Any = _signal.signal
+_handler_of: Any = _signal.getsignal
+_INTERRUPT: Final = int(signal.SIGINT)
+
+
 class Attention:
-    """Brings what a signal handler raises within one of our callbacks to the call that entered the guest.
+    """While entered, brings Control-C to calls of the main thread.
 
     Python runs signal handlers between bytecodes, and there are none while the guest runs. So the watchdog
-    has the guest call back now and then. An exception that a handler raises there, before the callback's
-    first statement, is lost in C, and Python reports it as unraisable. While calls are attended we take
-    that report. (Handlers of our own would do, too; but to set one costs system calls, and others look at
-    which one is set.)
+    has the guest call back now and then. What Python's own handler raises in such a callback of C would be
+    lost, and the callback's result with it; so ours leaves it for the call that entered the guest to raise.
 
     Args:
         state: of the store.
         watchdog: of its engine.
     """
 
-    __slots__ = ("_before", "_depth", "_report", "_state", "_watchdog")
+    __slots__ = ("_depth", "_handler", "_is_set", "_state", "_watchdog")
 
     def __init__(self, state: CallState, watchdog: Watchdog) -> None:
         self._state = state
         self._watchdog = watchdog
         self._depth = 0
-        self._before: Any = None
-        self._report = self._take
+        self._is_set = False
+        self._handler = self._take
 
     def __enter__(self) -> None:
         """Attend this thread's calls, if it is the main thread. May be nested."""
         if get_ident() != _main_thread:
             return
         self._depth += 1
-        if self._depth == 1:
-            self._before = sys.unraisablehook
-            sys.unraisablehook = self._report
-            self._state.attended = True
+        if self._depth == 1 and _handler_of(_INTERRUPT) is signal.default_int_handler:
+            _set_handler(_INTERRUPT, self._handler)
+            self._is_set = self._state.attended = True
             self._watchdog.attend()
 
     def __exit__(
@@ -69,29 +73,25 @@ class Attention:
         if get_ident() != _main_thread:
             return
         self._depth -= 1
-        if self._depth:
+        if self._depth or not self._is_set:
             return
         state = self._state
-        state.attended = False
+        self._is_set = state.attended = False
         # Somebody may have put another one in its place meanwhile, to stay.
-        if sys.unraisablehook is self._report:
-            sys.unraisablehook = self._before
-        self._before = None
+        if _handler_of(_INTERRUPT) is self._handler:
+            _set_handler(_INTERRUPT, signal.default_int_handler)
         pending = state.pending
-        if pending is not None:
+        if isinstance(pending, KeyboardInterrupt):
             # It came just before the guest returned.
             state.pending = None
             raise pending
 
-    def _take(self, unraisable: sys.UnraisableHookArgs) -> None:
-        state, error = self._state, unraisable.exc_value
-        is_ours = error is not None and "ctypes callback" in (unraisable.err_msg or "")
-        if is_ours and state.depth and state.thread == get_ident():
-            state.pending = error
-            state.interrupted = True
-            self._watchdog.raise_epoch()
-        elif self._before is not None:
-            self._before(unraisable)
+    def _take(self, _number: int, _frame: object) -> None:
+        state = self._state
+        if not state.depth or state.thread != get_ident():
+            raise KeyboardInterrupt
+        state.pending = KeyboardInterrupt()
+        state.interrupted = True
 
 
 class Guard:
