@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -183,3 +185,64 @@ def test_compile_contraction_is_recorded_and_changes_roundings_alone():
     np.testing.assert_array_equal(results["fused", True], results["plain", True])
     assert (results["fused", False] != results["plain", False]).any()
     np.testing.assert_allclose(results["fused", False], results["plain", False], rtol=1e-6, atol=1e-8)
+
+
+ENCODER = """
+func.func @encoder(%x: tensor<2x24x16xf32>, %k: tensor<2x16x24xf32>, %q: tensor<24x32xi8>,
+    %p: tensor<32x24xi8>) -> (tensor<2x24x24xf32>, tensor<24x24xi32>) {
+  %zero = arith.constant 0.0 : f32
+  %none = arith.constant 0 : i32
+  %e = tensor.empty() : tensor<2x24x24xf32>
+  %s = linalg.fill ins(%zero : f32) outs(%e : tensor<2x24x24xf32>) -> tensor<2x24x24xf32>
+  %y = linalg.batch_matmul ins(%x, %k : tensor<2x24x16xf32>, tensor<2x16x24xf32>)
+    outs(%s : tensor<2x24x24xf32>) -> tensor<2x24x24xf32>
+  %a = linalg.softmax dimension(2) ins(%y : tensor<2x24x24xf32>) outs(%e : tensor<2x24x24xf32>)
+    -> tensor<2x24x24xf32>
+  %z = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>,
+    affine_map<(d0, d1, d2) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel"]}
+    ins(%a : tensor<2x24x24xf32>) outs(%e : tensor<2x24x24xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %f = math.erf %in : f32
+    %g = math.exp %f : f32
+    %h = arith.mulf %f, %g : f32
+    %i = arith.addf %h, %in : f32
+    linalg.yield %i : f32
+  } -> tensor<2x24x24xf32>
+  %ei = tensor.empty() : tensor<24x24xi32>
+  %si = linalg.fill ins(%none : i32) outs(%ei : tensor<24x24xi32>) -> tensor<24x24xi32>
+  %w = linalg.matmul ins(%q, %p : tensor<24x32xi8>, tensor<32x24xi8>) outs(%si : tensor<24x24xi32>)
+    -> tensor<24x24xi32>
+  return %z, %w : tensor<2x24x24xf32>, tensor<24x24xi32>
+}
+"""
+
+
+def test_deterministic_engine_gives_the_bits_of_one_without_relaxed_simd(monkeypatch):
+    """One archive on three engines: with relaxed SIMD, with it but deterministic, and without it."""
+    artifact = sylvite.compile(ENCODER)
+    assert artifact.notes == ()
+    rng = np.random.default_rng(13)
+    inputs = [
+        *(rng.standard_normal(shape).astype(np.float32) for shape in ((2, 24, 16), (2, 16, 24))),
+        *(rng.integers(-128, 128, shape).astype(np.int8) for shape in ((24, 32), (32, 24))),
+    ]
+
+    def results(*, deterministic=False, lacking=False):
+        engine = engines.create("wasmtime", deterministic=deterministic)
+        if lacking:
+            less = dataclasses.replace(engine.capabilities, relaxed_simd=False)
+            monkeypatch.setattr(type(engine), "capabilities", property(lambda _: less))
+        with (
+            create_device("local-sync", engine=engine) as device,
+            sylvite.load(artifact, device=device) as model,
+        ):
+            return [np.array(result) for result in model(*inputs)]
+
+    relaxed, deterministic = results(), results(deterministic=True)
+    without = results(lacking=True)
+    for first, second in zip(deterministic, without, strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert (relaxed[0] != deterministic[0]).any()
+    np.testing.assert_allclose(relaxed[0], deterministic[0], rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(relaxed[1], deterministic[1])
+    np.testing.assert_array_equal(relaxed[1], inputs[2].astype(np.int32) @ inputs[3].astype(np.int32))
