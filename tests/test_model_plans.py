@@ -4,6 +4,9 @@ memory."""
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -371,6 +374,41 @@ def test_closing_waits_for_a_planned_call(artifact, device):
     model.close()
     thread.join(20)
     assert outcomes[0][0] in (DeadlineExceededError, ClosedError)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@pytest.mark.parametrize("device", DEVICES)
+def test_control_c_stops_a_planned_call_and_the_model_goes_on(artifact, device):
+    program = """
+import os, signal, sys, threading, time, numpy as np, sylvite
+with sylvite.load(sys.argv[1], device=sys.argv[2]) as model:
+    for _ in range(3):
+        model.spin(np.array(0, np.int32))
+    assert model._source.program("spin", ()).entry("spin").plans.latest is not None
+    for delay in (0.02, 0.3):
+        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            model.spin(np.array(1, np.int32))
+        except KeyboardInterrupt:
+            print("stopped", model.spin(np.array(0, np.int32)))
+    signal.signal(signal.SIGALRM, lambda *_: print("rang"))
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        model.spin.run([np.array(1, np.int32)], timeout_s=0.6)
+    except sylvite.errors.DeadlineExceededError:
+        print("late")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+"""
+    answer = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", program, str(artifact.path), device],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == ["stopped", "0", "stopped", "0", "rang", "late"]
+    assert "ignored" not in answer.stderr
 
 
 def test_planned_calls_and_started_ones_mix(pair):

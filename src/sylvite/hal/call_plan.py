@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .allocator import DEFAULT_MEMORY_TYPE, DEFAULT_USAGE
 from .buffer import Buffer, Storage, TransientStorage
 from .command_buffer import Binding, CommandBuffer
-from .commands import BufferRef, Command
+from .commands import AdviseBuffer, BufferRef, Command
 
 __all__ = ["CallPlan", "PlannedArray", "PreparedCall", "SlotMapper"]
 
@@ -102,6 +102,8 @@ class SlotMapper:
         """
         mapped = []
         for command in commands:
+            if isinstance(command, AdviseBuffer):
+                continue  # a hint, whose slot may hold nothing
             changes: dict[str, Any] = {}
             for field in ("target", "source", "workgroups"):
                 ref = getattr(command, field, None)

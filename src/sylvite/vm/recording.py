@@ -63,6 +63,8 @@ _RECORDABLE: Final = frozenset(
     }
 )
 _NO_TIMEOUT: Final = -1
+_MOST_NOTES: Final = 1024
+"""Allocations and submissions of one call. A program with a loop around them may make any number."""
 
 
 def is_recordable(import_name: str) -> bool:
@@ -157,8 +159,11 @@ class CallRecorder:
             buffer: Buffer = function(device, *arguments)
             if device is not self._device or not isinstance(buffer.storage, TransientStorage):
                 self._is_lost = True
-            self._slots[buffer.storage] = len(self._slots)
-            self._allocations.append(buffer.byte_length)
+            if len(self._allocations) < _MOST_NOTES:
+                self._slots[buffer.storage] = len(self._slots)
+                self._allocations.append(buffer.byte_length)
+            else:
+                self._is_lost = True
             return buffer
 
         return alloca
@@ -168,7 +173,9 @@ class CallRecorder:
             commands = arguments[3]
             table = arguments[5] if len(arguments) > 5 else ()
             function(device, *arguments)
-            if device is not self._device or not isinstance(commands, CommandBuffer):
+            if len(self._submissions) >= _MOST_NOTES:
+                self._is_lost = True
+            if self._is_lost or device is not self._device or not isinstance(commands, CommandBuffer):
                 self._is_lost = True
                 return
             try:

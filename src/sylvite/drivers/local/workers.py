@@ -312,17 +312,21 @@ class Workers:
         store = self._space.store
         can_interrupt = self._space.engine.capabilities.deadlines
         store.set_deadline(_GATHER_NS if can_interrupt else None)
-        self._calls["stop"](self._control)
-        while True:
-            if can_interrupt:
-                for helper in self._helpers:
-                    if helper.is_active:
-                        helper.store.interrupt()
-            try:
-                self._calls["gather"](self._control)
-            except DeadlineExceededError:
-                continue
-            return
+        try:
+            self._calls["stop"](self._control)
+            while True:
+                if can_interrupt:
+                    for helper in self._helpers:
+                        if helper.is_active:
+                            helper.store.interrupt()
+                try:
+                    self._calls["gather"](self._control)
+                except DeadlineExceededError:
+                    continue
+                return
+        finally:
+            # The device's own, which the next run has to have.
+            store.set_deadline(store.limits.deadline_ns)
 
     # -- the crew -----------------------------------------------------------------------------------
 
