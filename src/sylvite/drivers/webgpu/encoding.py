@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 from ...errors import InvalidArgumentError
 from ...hal import Binding
 from ...hal.command_buffer import check_fill, overlaps
-from .executable import Groups, Kernel, Pipeline, WebGpuExecutable
+from .executable import Pipeline, WebGpuExecutable
 from .gpu import Gpu, round_up
+from .kernels import Groups, Kernel, Slot
 from .memory import GpuStorage, Pool, locate
 from .transfers import TransferKernels, group_count, range_words
 
@@ -315,7 +316,8 @@ class Encoding:
         name = kernel.export.name
         self.kernels[name] = None
         bound = [
-            self._use(binding, writes=writes) for binding, writes in zip(bindings, kernel.writes, strict=True)
+            self._use(binding, writes=writes)
+            for binding, writes in zip(bindings, kernel.writes(), strict=True)
         ]
         regions, back = self._bindable(bound, name)
         groups = self._merged(kernel, bound, regions)
@@ -386,13 +388,14 @@ class Encoding:
         return temporary
 
     @staticmethod
-    def _resources(pipeline: Pipeline, regions: Sequence[Region]) -> dict[int, Region]:
-        """What goes to each slot of the bind group."""
-        resources: dict[int, Region] = {}
-        for index, slot in enumerate(pipeline.shader.slots):
-            region = regions[index]
-            # Runtime arrays of vectors want whole elements; slots have room for that.
-            region = region._replace(byte_length=round_up(region.byte_length, 16))
+    def _resources(pipeline: Pipeline, regions: Sequence[Region]) -> dict[Slot, Region]:
+        """What goes to each slot."""
+        resources: dict[Slot, Region] = {}
+        for slot, bound in zip(pipeline.shader.slots, regions, strict=True):
+            if slot is None:
+                continue
+            # Runtime arrays of vectors want whole elements; there is room for that.
+            region = bound._replace(byte_length=round_up(bound.byte_length, 16))
             known = resources.get(slot)
             if known is None or known.byte_length < region.byte_length:
                 resources[slot] = region
@@ -401,7 +404,7 @@ class Encoding:
     def _run_grid(
         self,
         pipeline: Pipeline,
-        resources: dict[int, Region],
+        resources: dict[Slot, Region],
         counts: tuple[int, int, int],
         constants: Sequence[int],
         name: str,
@@ -413,23 +416,25 @@ class Encoding:
                 f"kernel {name}: {counts} workgroups are more than the {limit} per dimension that "
                 f"{self._gpu.adapter_name} dispatches (limit max-compute-workgroups-per-dimension)"
             )
-        fixed = [*constants, *shader.literals]
+        fixed = [*constants[: shader.constant_count], *shader.literals]
         for z, depth in chunks(counts[2], limit):
             for y, height in chunks(counts[1], limit):
                 for x, width in chunks(counts[0], limit):
                     given = resources
                     if shader.uniform_slot is not None:
                         words = [*fixed, x, y, z, *counts] if shader.has_grid else fixed
-                        data = struct.pack(f"<{len(words)}I", *words)
+                        data = struct.pack(f"<{len(words)}I", *words).ljust(shader.uniform_byte_length, b"\0")
                         given = {**resources, shader.uniform_slot: self._prepared.uniforms.place(data)}
                     compute = self._compute()
                     compute.set_pipeline(pipeline.pipeline)
-                    compute.set_bind_group(0, self._bind_group(pipeline, pipeline.layout, given, name))
+                    for group, layout in enumerate(pipeline.layouts):
+                        owned = {slot[1]: region for slot, region in given.items() if slot[0] == group}
+                        compute.set_bind_group(group, self._bind_group(pipeline, layout, owned, name))
                     compute.dispatch_workgroups(width, height, depth)
 
     def _bind_group(self, owner: Any, layout: Any, regions: dict[int, Region], name: str) -> Any:
         kept = self._prepared.bind_groups
-        key = (id(owner), *((slot, id(region.buffer), *region[1:]) for slot, region in regions.items()))
+        key = (id(layout), *((slot, id(region.buffer), *region[1:]) for slot, region in regions.items()))
         known = kept.get(key)
         if known is not None:
             return known[0]
@@ -448,5 +453,5 @@ class Encoding:
             self._gpu.discard(kept.copy())
             kept.clear()
         # The buffers are kept, for the numbers in the key to go on meaning them.
-        kept[key] = made, (owner, list(regions.values()))
+        kept[key] = made, (owner, layout, list(regions.values()))
         return made

@@ -81,7 +81,8 @@ class Gpu:
     def translate(self, error: Exception, what: str, *, kernel: str | None = None) -> SylviteError:
         """The typed error for one of the package's."""
         text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-        if self._lost is not None or "is lost" in text or self.probe_lost():
+        # Nothing here destroys buffers; a device that is lost does.
+        if self._lost is not None or "is lost" in text or "destroyed" in text or self.probe_lost():
             return self.lost_error(what)
         if isinstance(error, self.provider.memory_error):
             return OutOfMemoryError(f"{what}: the GPU ran out of memory: {text}")
@@ -102,7 +103,8 @@ class Gpu:
         """Whether the device is lost; asks it when that is not known yet."""
         if self._lost is None:
             try:
-                self.device.create_buffer(size=16, usage=_UNIFORM_USAGE)
+                with self.lock:
+                    self.device.create_buffer(size=16, usage=_UNIFORM_USAGE)
             except Exception as error:  # noqa: BLE001 - whatever it says, only loss counts here
                 if "lost" in str(error):
                     self._lost = DeviceLostError(f"the GPU device {self.adapter_name} is lost")
@@ -138,12 +140,13 @@ class Gpu:
             DeviceLostError
         """
         limit = self.limits["max-buffer-size"]
-        if byte_length > limit:
+        size = round_up(byte_length, 16)
+        if size > limit:
             message = f"{byte_length} bytes are more than a buffer of {self.adapter_name} may have, {limit}"
             raise OutOfMemoryError(message, requested_bytes=byte_length, limit_bytes=limit)
         try:
             with self.lock:
-                return self.device.create_buffer(size=byte_length, usage=_STORAGE_USAGE)
+                return self.device.create_buffer(size=size, usage=_STORAGE_USAGE)
         except Exception as error:
             translated = self.translate(error, f"an allocation of {byte_length} bytes")
             if isinstance(translated, (KernelError, OutOfMemoryError)):
@@ -270,8 +273,15 @@ class Gpu:
         return promise
 
     def reuse_mark(self, mark: Any) -> None:
-        """Take a mark back whose submission has ended. The lock is held."""
-        mark.unmap()
+        """Take a mark back whose submission has ended. The lock is held.
+
+        Raises:
+            DeviceLostError
+        """
+        try:
+            mark.unmap()
+        except Exception as error:
+            raise self.translate(error, "a submission") from error
         self._marks.append(mark)
 
     def wait(self, promise: Promise, what: str, is_late: Callable[[], bool]) -> bool:

@@ -74,13 +74,14 @@ class Pool:
         """
         self._collect()
         capacity = self.capacity(byte_length)
-        capacity = min(capacity, max(self._gpu.limits["max-buffer-size"], byte_length))
+        if capacity > self._gpu.limits["max-buffer-size"]:
+            capacity = byte_length
         free = self._free.setdefault(capacity, [])
         if free:
             self._free_bytes -= capacity
             return free.pop(), capacity
         if capacity > _LARGEST_SLOT:
-            return (self._gpu.create_storage(round_up(capacity, 16)), 0), capacity
+            return (self._gpu.create_storage(capacity), 0), capacity
         slab = self._gpu.create_storage(_SLAB_BYTES)
         free.extend((slab, offset) for offset in range(0, _SLAB_BYTES, capacity))
         self._free_bytes += _SLAB_BYTES - capacity
