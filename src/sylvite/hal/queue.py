@@ -95,13 +95,9 @@ class Queue:
         self._state_lock = threading.Lock()
         self._waiting: set[_Operation] = set()
         self._orphan_failures: collections.deque[SylviteError] = collections.deque()
-        self._closed = False
-        self._thread = threading.local()
-
-    @property
-    def closed(self) -> bool:
+        self.closed = False
         """Whether `close` was called."""
-        return self._closed
+        self._thread = threading.local()
 
     def check_open(self) -> None:
         """Refuse use after `close`.
@@ -109,7 +105,7 @@ class Queue:
         Raises:
             ClosedError
         """
-        if self._closed:
+        if self.closed:
             raise ClosedError(f"device {self.name} is closed")
 
     def submit(self, name: str, wait: Fence | None, signal: Fence | None, action: Action) -> None:
@@ -154,10 +150,10 @@ class Queue:
     def close(self, release: Callable[[], None]) -> None:
         """Wait for what is running, call ``release``, then fail everything that still waits. Idempotent."""
         with self.lock:
-            if self._closed:
+            if self.closed:
                 return
             with self._state_lock:
-                self._closed = True
+                self.closed = True
                 waiting = list(self._waiting)
                 self._waiting.clear()
             release()

@@ -78,9 +78,8 @@ class Model:
             {name: Function(self, name, None if copy else source.plans(name)) for name in self._signatures}
         )
 
-        self._main: Function | None = None
-        if len(self._functions) == 1 or "main" in self._functions:
-            self._main = self.main
+        has_main = len(self._functions) == 1 or "main" in self._functions
+        self._main_plans = source.plans(self.main.name) if has_main and not copy else None
 
     @property
     def device(self) -> Device:
@@ -121,8 +120,14 @@ class Model:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the main function; see `Function.run`."""
-        main = self._main
-        return self.main(*args, **kwargs) if main is None else main(*args, **kwargs)
+        plans = self._main_plans
+        if plans is not None and not kwargs:
+            # As in Function.__call__, which small models would notice as one call more.
+            plan = plans.latest
+            arrays = None if plan is None else plan.run(args, plans.timeout_ns)
+            if arrays is not None:
+                return arrays[0] if len(arrays) == 1 else tuple(arrays)
+        return self.main(*args, **kwargs)
 
     def __getitem__(self, name: str) -> Function:
         return self._functions[name]
