@@ -329,7 +329,9 @@ _FURTHER: Final[tuple[tuple[str, Callable[[Device], Outcome]], ...]] = (
 
 def run_checks(device: Device) -> Iterator[Outcome]:
     """Run every check on a WebGPU device. An error of a check is its outcome."""
-    runs = [(check.name, functools.partial(_run, check=check)) for check in CHECKS]
+    runs: list[tuple[str, Callable[[Device], Outcome]]] = [
+        (check.name, functools.partial(_run, check=check)) for check in CHECKS
+    ]
     for name, run in (*runs, *_FURTHER):
         try:
             yield run(device)
