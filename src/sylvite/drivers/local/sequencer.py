@@ -87,6 +87,7 @@ class Control(enum.IntEnum):
     PROGRAM = 128
     TRACE = 132
     SHUTDOWN = 136
+    # Not 0: leave the submission at the next look. The host writes it, too.
     STOP = 192
     KIND = 196
     CODE = 200
@@ -447,11 +448,6 @@ class _Functions:
             f.get(control).i32(1).emit("memory.atomic.notify", offset=Control.GATE).emit("drop")
         return f
 
-    def stop(self) -> None:
-        """``stop(control)``: make every worker leave the present submission as soon as it looks."""
-        f = self.module.function("stop", [_I32], [], export=True)
-        f.get(0).i32(1).emit("i32.atomic.store", offset=Control.STOP)
-
     def shut_down(self) -> None:
         """``shut_down(control)``: make helpers return from `serve`."""
         f = self.module.function("shut_down", [_I32], [], export=True)
@@ -498,7 +494,7 @@ def _store_id(f: FunctionBuilder, workgroup: int, axis: str, value: int) -> None
 
 @functools.cache
 def assemble() -> bytes:
-    """The module. It exports ``run``, ``serve``, ``gather``, ``leave``, ``stop`` and ``shut_down``.
+    """The module. It exports ``run``, ``serve``, ``gather``, ``leave`` and ``shut_down``.
 
     It imports ``env.mark``, which it calls around commands while `Control.TRACE` is set."""
     module = ModuleBuilder("sylvite_sequencer")
@@ -509,6 +505,5 @@ def assemble() -> bytes:
     execute = functions.execute(perform, functions.share(span, perform), wait)
     functions.run(execute)
     functions.serve(execute, functions.leave())
-    functions.stop()
     functions.shut_down()
     return module.build()

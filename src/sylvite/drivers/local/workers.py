@@ -7,6 +7,7 @@ waking them takes no Python. Linking needs their stores: `Workers.park` brings t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -36,6 +37,7 @@ __all__ = ["Workers", "with_kernel_name"]
 _WORD: Final = 4
 # Divided once: members of enumerations take long to calculate with, and every run writes this word.
 _TRACE: Final = int(Control.TRACE) // _WORD
+_STOP: Final = int(Control.STOP) // _WORD
 # How long a stopped submission's helpers may take to leave before they are interrupted (again).
 _GATHER_NS: Final = 20_000_000
 
@@ -124,8 +126,11 @@ class _Helper:
                     wrapped.__cause__ = error
                     error = wrapped
                 crew.failures.append((error, self.block[WorkerBlock.PROGRESS // _WORD]))
-                self._calls["stop"](crew.control)
-                self._calls["leave"](*self._arguments[:2])
+                # Not by a call of the sequencer, which may be interrupted like the one that was.
+                crew.words[_STOP] = 1
+                while self.is_active:
+                    with contextlib.suppress(DeadlineExceededError):
+                        self._calls["leave"](*self._arguments[:2])
 
 
 class _Timeline:
@@ -213,7 +218,7 @@ class Workers:
         instance = space.instantiate(compiled, {**space.platform, ("env", "mark"): mark})
         functions: dict[str, Function] = dict(instance.exports)  # type: ignore[arg-type]
         for worker, replica in enumerate(space.replicas, 1):
-            calls = {name: replica.function(functions[name]).prepare() for name in ("serve", "stop", "leave")}
+            calls = {name: replica.function(functions[name]).prepare() for name in ("serve", "leave")}
             arguments = (
                 self._control,
                 self._blocks + WorkerBlock.BYTE_LENGTH * worker,
@@ -223,7 +228,7 @@ class Workers:
             )
             self._helpers.append(_Helper(self._crew, replica.store, calls, self._block(worker), arguments))
         self._functions = functions
-        self._calls = {name: functions[name].prepare() for name in ("run", "gather", "stop", "shut_down")}
+        self._calls = {name: functions[name].prepare() for name in ("run", "gather", "shut_down")}
 
     def prepare(self, program: Program) -> None:
         """Give a program that runs often a call of its own. A call keeps its arguments, but for the first,
@@ -311,9 +316,10 @@ class Workers:
         """After worker 0 failed: make the helpers leave the submission, by force if need be."""
         store = self._space.store
         can_interrupt = self._space.engine.capabilities.deadlines
+        # Not by a call of the sequencer: the time that stopped this one may stop that, too.
+        self._words[_STOP] = 1
         store.set_deadline(_GATHER_NS if can_interrupt else None)
         try:
-            self._calls["stop"](self._control)
             while True:
                 if can_interrupt:
                     for helper in self._helpers:
@@ -349,7 +355,11 @@ class Workers:
         if not crew.serving:
             return
         crew.serving = False
-        self._calls["shut_down"](self._control)
+        is_told = False
+        while not is_told:
+            with contextlib.suppress(DeadlineExceededError):
+                self._calls["shut_down"](self._control)
+                is_told = True
         with crew.changed:
             while crew.inside:
                 crew.changed.wait()
