@@ -8,7 +8,8 @@ linker resolves to `sylvite.kernels` in the form the engine is fastest with.
 
 Also set here: how much of a product one call computes (the borrowed default is one tile of 8x4), and how
 patches of convolutions are copied. Depthwise convolutions are written out, see `depthwise`; softmax becomes
-a call of a kernel, see `softmax`; the error function gets a cheaper form, see `error_function`.
+a call of a kernel, see `softmax`; the error function gets a cheaper form, see `error_function`; what is fused
+behind a product writes its result where it belongs, see `unpacking`.
 
 Source: the IR that iree-compile 3.13.0 prints at ``executable-configurations``.
 """
@@ -25,10 +26,11 @@ from ..kernels import PRODUCT_TYPES
 from .depthwise import write_out_depthwise
 from .error_function import write_out_erf
 from .softmax import call_softmax
+from .unpacking import write_in_place
 
 __all__ = ["VERSION", "Retargeted", "first_half_flags", "retarget", "second_half_flags"]
 
-VERSION = 4
+VERSION = 5
 """Raised when a build comes out differently; cached modules depend on it."""
 
 _STAGE = "executable-configurations"
@@ -129,7 +131,7 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
             elif found:
                 products += len(found)
                 if len(found) == 1:
-                    block = _retile(block, found[0])
+                    block = write_in_place(_retile(block, found[0]))
                 if "linalg.batch_mmt4d" in block:
                     block = _choose_kernels(block, features, _BATCH_KERNELS)
             elif not found:
