@@ -12,47 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from .instructions import INSTRUCTIONS, InstructionInfo, decode_instruction
 from .module import Expression, FunctionBody, Module, SegmentMode
+from .scan import RUN, alternatives
 from .types import ExternKind, Feature, GlobalType, ValueType
 
 __all__ = ["Feature", "required"]
-
-_LEB = rb"[\x80-\xff]*[\x00-\x7f]"
-_ANY = rb"[\x00-\xff]"
-_INTEGERS = ("label", "function", "type", "table", "local", "global", "data", "element", "tag", "i32", "i64")
-_PATTERNS = {
-    **dict.fromkeys(_INTEGERS, _LEB),
-    "f32": _ANY + b"{4}",
-    "f64": _ANY + b"{8}",
-    "v128": _ANY + b"{16}",
-    "shuffle": _ANY + b"{16}",
-    "lane": _ANY,
-    "zero": _ANY,
-    "heaptype": _ANY,
-    "valtypes": rb"\x01" + _ANY,
-    # Memory 0 only (bit 6 of the flags announces an index), and no type index (multi-value): the rest
-    # takes the slow path.
-    "memory": rb"\x00",
-    "memarg": rb"[\x00-\x3f]" + _LEB,
-    "blocktype": rb"[\x40-\x7f]",
-}
-"""Immediates as regular expressions; an instruction with any other is read by the decoder."""
-
-_RUN = 200
-"""Most instructions in one match: bounds what the matcher remembers."""
-
-
-def _classes(group: Iterable[InstructionInfo]) -> bytes:
-    """Alternatives for a group of instructions, those with equal immediates merged."""
-    by_rest: dict[tuple[bytes, bytes], bytes] = {}
-    for info in group:
-        if all(operand.kind in _PATTERNS for operand in info.operands):
-            *head, last = info.opcode_bytes
-            key = (bytes(head), b"".join(_PATTERNS[operand.kind] for operand in info.operands))
-            by_rest[key] = by_rest.get(key, b"") + b"\\x%02x" % last
-    return b"|".join(
-        b"".join(b"\\x%02x" % byte for byte in head) + b"[" + codes + b"]" + rest
-        for (head, rest), codes in by_rest.items()
-    )
 
 
 @functools.cache
@@ -61,9 +24,9 @@ def _scanner() -> tuple[re.Pattern[bytes], tuple[Feature, ...]]:
     groups: dict[Feature | None, list[InstructionInfo]] = {None: []}
     for info in INSTRUCTIONS.values():
         groups.setdefault(info.feature, []).append(info)
-    plain = _classes(groups.pop(None))
-    marked = b"|".join(b"(" + _classes(group) + b")" for group in groups.values())
-    pattern = re.compile(b"(?:" + plain + b"|" + marked + b"){1,%d}" % _RUN, re.DOTALL)
+    plain = alternatives(groups.pop(None))
+    marked = b"|".join(b"(" + alternatives(group) + b")" for group in groups.values())
+    pattern = re.compile(b"(?:" + plain + b"|" + marked + b"){1,%d}" % RUN, re.DOTALL)
     return pattern, tuple(feature for feature in groups if feature is not None)
 
 

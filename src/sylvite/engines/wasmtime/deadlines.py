@@ -1,18 +1,20 @@
 """Deadlines: one thread per engine that sleeps until the next one is due.
 
-Guest code compares the engine's epoch with its store's at every loop and function entry. Raising the
-epoch makes every running store ask its callback whether to go on, so the epoch is raised only when some
-deadline is due (or a store is interrupted) and nobody is asked in between. The thread exists only while
-calls with deadlines run, and a little longer, so that calls now and then do not each start one.
+Guest code looks at words of its store's stop memory (`sylvite.wasm.interruption`) and traps when they are
+set, so they are set only for a call that must stop. The thread exists only while calls with deadlines run,
+and a little longer, so that calls now and then do not each start one.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+
+from ..base import PAGE_BYTES
+from .signals import LISTENER
 
 __all__ = ["ATTENTION_NS", "CallState", "Watchdog"]
 
@@ -28,6 +30,10 @@ class CallState:
 
     __slots__ = (
         "__weakref__",
+        "_is_shown",
+        "_lock",
+        "_words",
+        "alarm",
         "attended",
         "caps",
         "closed",
@@ -52,12 +58,55 @@ class CallState:
         self.pending: BaseException | None = None
         # By thread: the monotonic time at which all of its calls expire, and how long that was.
         self.caps: dict[int, tuple[int, int]] = {}
-        # Whether the main thread's calls look for signals now and then.
+        # Whether somebody looks for signals on behalf of the main thread's calls now and then.
         self.attended = False
+        # Whether a call that begins must `settle` first.
+        self.alarm = False
+        self._lock = threading.RLock()
+        # Host address of the stop memory, and whether its words are set.
+        self._words: int | None = None
+        self._is_shown = False
+
+    def forget_threads(self) -> None:
+        """Begin anew in a forked process: another thread may have held the lock."""
+        self._lock = threading.RLock()
+
+    def set_words(self, address: int | None) -> None:
+        """Say where the stop memory is, all zero; None before it goes."""
+        with self._lock:
+            self._words = address
+            self._is_shown = False
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the guest was told to stop; asked by the call's thread."""
+        return self._is_shown
+
+    def stop(self) -> None:
+        """Stop the running call if it must; any thread.
+
+        A call that ends meanwhile, and another that begins, are told apart without a lock in either: the
+        alarm is raised before looking, so whoever begins too late to be seen here sees the alarm, and waits.
+        """
+        with self._lock:
+            self.alarm = True
+            if self.depth and self.must_stop:
+                self._show(True)
+
+    def settle(self) -> None:
+        """At a call's beginning, by its thread: undo what stopped an earlier one."""
+        with self._lock:
+            self.alarm = must_stop = self.must_stop
+            self._show(must_stop)
+
+    def _show(self, is_shown: bool) -> None:
+        if self._words is not None and is_shown is not self._is_shown:
+            ctypes.memset(self._words, 0xFF if is_shown else 0, PAGE_BYTES)
+            self._is_shown = is_shown
 
     @property
     def must_stop(self) -> bool:
-        """Whether the running call was interrupted or is past its deadline; asked by its thread."""
+        """Whether the running call was interrupted or is past its deadline."""
         expires_ns = self.expires_ns
         if self.interrupted or (expires_ns is not None and time.monotonic_ns() >= expires_ns):
             return True
@@ -65,20 +114,15 @@ class CallState:
 
     @property
     def caps_exceeded(self) -> int | None:
-        """How long this thread's calls were allowed to take, if they took longer; in nanoseconds."""
-        cap = self.caps.get(threading.get_ident())
+        """How long the running call's thread had for its calls, if they took longer; in nanoseconds."""
+        cap = self.caps.get(self.thread)
         return cap[1] if cap is not None and time.monotonic_ns() >= cap[0] else None
 
 
 class Watchdog:
-    """Raises the epoch when a running call's deadline is due.
+    """Stops running calls when their deadlines are due, and those of the main thread at Control-C."""
 
-    Args:
-        raise_epoch: increments the engine's epoch; called from the watchdog's thread.
-    """
-
-    def __init__(self, raise_epoch: Callable[[], None]) -> None:
-        self._raise_epoch = raise_epoch
+    def __init__(self) -> None:
         self._states: weakref.WeakSet[CallState] = weakref.WeakSet()
         self._changed = threading.Condition()
         self._wake_ns: int | None = None
@@ -93,10 +137,8 @@ class Watchdog:
         self._wake_ns = None
         self._attends = False
         self._thread = None
-
-    def raise_epoch(self) -> None:
-        """Have every running call ask whether to go on, now."""
-        self._raise_epoch()
+        for state in list(self._states):
+            state.forget_threads()
 
     def watch(self, state: CallState) -> None:
         """Make a store's state known. Once per store."""
@@ -122,11 +164,20 @@ class Watchdog:
                 self._changed.notify()
 
     def attend(self) -> None:
-        """Have the epoch raised before long, and again, as long as a state says that it is attended; it must
-        say so before this call."""
+        """Look for signals before long, and again, as long as a state says that it is attended; it must say
+        so before this call. In the main thread."""
         if not self._attends:
             self._attends = True
+            LISTENER.listen()
             self.arm(time.monotonic_ns() + ATTENTION_NS)
+
+    def interrupt_attended(self) -> None:
+        """Stop calls of the main thread; the signal's handler runs there when they return."""
+        main_thread = threading.main_thread().ident
+        for state in list(self._states):
+            if state.attended and state.depth and state.thread == main_thread:
+                state.interrupted = True
+                state.stop()
 
     def close(self) -> None:
         """End the thread. Idempotent."""
@@ -167,8 +218,12 @@ class Watchdog:
         due = [state.expires_ns for state in states if state.expires_ns is not None]
         due += [expires_ns for state in states for expires_ns, _ in tuple(state.caps.values())]
         is_attended = self._attends = any(state.attended for state in states)
-        if is_attended or any(expires_ns <= now_ns for expires_ns in due):
-            self._raise_epoch()
+        if is_attended and LISTENER.control_c():
+            for watchdog in list(_watchdogs):
+                watchdog.interrupt_attended()
+        if any(expires_ns <= now_ns for expires_ns in due) or any(state.interrupted for state in states):
+            for state in states:
+                state.stop()
         later = [expires_ns for expires_ns in due if expires_ns > now_ns]
         if is_attended or len(later) < len(due):
             # Calls that are due but sit in a host function, or begin only now, are stopped soon, too.

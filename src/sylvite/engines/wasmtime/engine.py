@@ -15,10 +15,12 @@ from typing import Any
 
 from ...errors import ClosedError, FormatError, InvalidArgumentError, UnavailableError
 from ...wasm import passes as wasm_passes
+from ...wasm.interruption import INTERRUPTIBLE
 from ..base import PAGE_BYTES, Capabilities, CompiledModule, Limits
 from ..code_cache import CodeCache
 from . import native
 from .deadlines import Watchdog
+from .imports import OwnMemory, read_imports
 from .native import ffi, wasmtime
 from .store import WasmtimeStore
 
@@ -34,13 +36,13 @@ WASM_MAGIC = b"\0asm"
 class WasmtimeModule:
     """Compiled code, independent of stores."""
 
-    __slots__ = ("__weakref__", "_engine", "_import_names", "_module", "_name")
+    __slots__ = ("__weakref__", "_engine", "_import_names", "_module", "_name", "own_memory")
 
     def __init__(self, engine: WasmtimeEngine, module: Any, name: str) -> None:
         self._engine = engine
         self._module = module
         self._name = name
-        self._import_names = _import_names(module)
+        self._import_names, self.own_memory = read_imports(module)
 
     @property
     def name(self) -> str:
@@ -72,8 +74,8 @@ class WasmtimeEngine:
         stack_bytes: native stack that a call may use, 64 KiB to 4 MiB.
         deterministic: NaN bits and relaxed SIMD results are the same on every machine, at some cost.
         parallel: compile functions on all cores.
-        interruptible: deadlines and `WasmtimeStore.interrupt` work, at a few
-            per cent of speed in tight loops.
+        interruptible: deadlines and `WasmtimeStore.interrupt` work, and modules have one memory at most;
+            see `sylvite.wasm.interruption`.
         cache_limit_bytes: most bytes of compiled code to keep.
         reservation_bytes: addresses each memory reserves, so that it grows in place and up to there. Less
             than 4 GiB helps where address space is rationed, and makes code check bounds itself.
@@ -111,7 +113,6 @@ class WasmtimeEngine:
             "memory_reservation": reservation_bytes,
             "wasm_relaxed_simd_deterministic": deterministic,
             "cranelift_nan_canonicalization": deterministic,
-            "epoch_interruption": interruptible,
             "cranelift_opt_level": "speed",
             "parallel_compilation": parallel,
         }
@@ -129,8 +130,7 @@ class WasmtimeEngine:
         self._stores: weakref.WeakSet[WasmtimeStore] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
-        native_engine = self._native
-        self.watchdog = Watchdog(native_engine.increment_epoch)
+        self.watchdog = Watchdog()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -191,11 +191,15 @@ class WasmtimeEngine:
 
         Raises:
             FormatError: the module is malformed or does not validate.
-            UnsupportedFeatureError: it needs a feature that is switched off.
+            UnsupportedFeatureError: it needs a feature that is switched off, or several memories in an
+                engine with interruption.
+            LinkError: it imports what only the host may.
             ClosedError: the engine is closed.
         """
         engine = self.native
         data = bytes(wasm)
+        if self._interruptible:
+            passes = (*passes, INTERRUPTIBLE)
         if data[:4] != WASM_MAGIC:
             raise FormatError(
                 "not a WebAssembly binary module", offset=0, where=f"wasm module {name}" if name else None
@@ -242,9 +246,9 @@ class WasmtimeEngine:
         self._stores.add(store)
         self.watchdog.watch(store.state)
 
-    def raise_epoch(self) -> None:
-        """Make every running store ask whether to go on."""
-        self.native.increment_epoch()
+    def own_memory_of(self, module: CompiledModule) -> OwnMemory | None:
+        """The memory that a module of this engine defines, when the host has to make it."""
+        return module.own_memory if isinstance(module, WasmtimeModule) else None
 
     def require_interruption(self) -> None:
         """Check that deadlines can be had.
@@ -352,21 +356,3 @@ def _compile(engine: Any, data: bytes, name: str) -> Any:
         failure = native.take_failure(native.address_of(error), None)
         raise native.compile_error(failure.message, name=name)
     return wasmtime.Module._from_ptr(pointer)
-
-
-def _import_names(module: Any) -> tuple[tuple[str, str], ...]:
-    vector = ffi.wasm_importtype_vec_t(0, None)
-    ffi.wasmtime_module_imports(module.ptr(), ctypes.byref(vector))
-    try:
-        names = []
-        for index in range(vector.size):
-            item = vector.data[index]
-            names.append((_text(ffi.wasm_importtype_module(item)), _text(ffi.wasm_importtype_name(item))))
-        return tuple(names)
-    finally:
-        ffi.wasm_importtype_vec_delete(ctypes.byref(vector))
-
-
-def _text(name: Any) -> str:
-    size = name.contents.size
-    return ctypes.string_at(name.contents.data, size).decode("utf-8") if size else ""

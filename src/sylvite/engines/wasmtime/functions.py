@@ -177,6 +177,8 @@ class WasmtimeRawCall:
                 state.expires_ns = expires_ns
                 self._store.watchdog.arm(expires_ns)
             state.depth = 1
+            if state.alarm:
+                state.settle()
         try:
             error = call_unchecked(
                 self._context, self._function_address, self._slots_address, self._count, self._trap_address

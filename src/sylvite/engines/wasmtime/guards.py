@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # typeshed has none
 import os
 import signal
 import threading
@@ -37,8 +37,9 @@ class Attention:
     """While entered, brings Control-C to calls of the main thread.
 
     Python runs signal handlers between bytecodes, and there are none while the guest runs. So the watchdog
-    has the guest call back now and then. What Python's own handler raises in such a callback of C would be
-    lost, and the callback's result with it; so ours leaves it for the call that entered the guest to raise.
+    listens for the signal and stops the guest, and the handler runs when the call returns. While the guest is
+    in a host function, it runs there. What Python's own handler raises in such a callback of C would be lost,
+    and the callback's result with it; so ours leaves it for the call that entered the guest to raise.
 
     Args:
         state: of the store.

@@ -148,9 +148,11 @@ class WasmtimeMemory(_Memory):
         self._maximum_pages = self._read_maximum(context)
 
     @classmethod
-    def create(cls, store: WasmtimeStore, minimum_pages: int, maximum_pages: int | None) -> WasmtimeMemory:
+    def create(
+        cls, store: WasmtimeStore, minimum_pages: int, maximum_pages: int | None, *, is_64: bool = False
+    ) -> WasmtimeMemory:
         """Make a new one; sizes were checked."""
-        memory_type = _new_memory_type(minimum_pages, maximum_pages, shared=False)
+        memory_type = _new_memory_type(minimum_pages, maximum_pages, shared=False, is_64=is_64)
         memory = ffi.wasmtime_memory_t()
         error = ffi.wasmtime_memory_new(store.context, memory_type, ctypes.byref(memory))
         ffi.wasm_memorytype_delete(memory_type)
@@ -257,13 +259,15 @@ class SharedMemory(_Memory):
         return self._shared_window
 
 
-def _new_memory_type(minimum_pages: int, maximum_pages: int | None, *, shared: bool) -> Any:
+def _new_memory_type(
+    minimum_pages: int, maximum_pages: int | None, *, shared: bool, is_64: bool = False
+) -> Any:
     pointer = ctypes.POINTER(ffi.wasm_memorytype_t)()
     error = ffi.wasmtime_memorytype_new(
         minimum_pages,
         maximum_pages is not None,
         maximum_pages or 0,
-        False,
+        is_64,
         shared,
         16,
         ctypes.byref(pointer),

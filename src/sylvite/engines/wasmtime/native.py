@@ -77,19 +77,6 @@ new_host_function.argtypes = [
     ctypes.c_void_p,
 ]
 
-EpochCallback = ctypes.CFUNCTYPE(
-    ctypes.c_size_t,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.POINTER(ctypes.c_uint64),
-    ctypes.POINTER(ctypes.c_uint8),
-)
-set_epoch_callback = ffi.dll["wasmtime_store_epoch_deadline_callback"]
-set_epoch_callback.restype = None
-set_epoch_callback.argtypes = [ctypes.c_void_p, EpochCallback, ctypes.c_void_p, ctypes.c_void_p]
-
-EPOCH_CONTINUE = 0
-
 _VALUE_KINDS = {
     0: ValueType.I32,
     1: ValueType.I64,

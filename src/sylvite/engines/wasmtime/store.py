@@ -35,8 +35,9 @@ __all__ = ["WasmtimeInstance", "WasmtimeStore"]
 
 # A funcref entry takes 8 bytes; this bounds what a guest can take with table.grow.
 TABLE_ENTRY_LIMIT = 1 << 20
-STOPPED = b"stopped by the host"
 NEVER = (1 << 63) - 1
+STOPPED_CODE = "unreachable"
+"""The trap of a check; see `sylvite.wasm.interruption`."""
 
 
 class _Hold:
@@ -94,31 +95,17 @@ class WasmtimeStore:
         self._windows: dict[int, Window] = {}
         self.watchdog = engine.watchdog
         self._attention = Attention(self.state, engine.watchdog)
-        memory_bytes = -1 if limits.memory_bytes is None else limits.memory_bytes
-        native_store.set_limits(
-            memory_size=memory_bytes, table_elements=TABLE_ENTRY_LIMIT, instances=NEVER, tables=NEVER
-        )
-        if engine.interruptible:
-            self._arm_epoch(native_store)
+        self._cap_memory(limits.memory_bytes)
+        self._stop_memory: WasmtimeMemory | None = None
         engine.adopt(self)
 
-    def _arm_epoch(self, native_store: Any) -> None:
-        state = self.state
-
-        @native.EpochCallback  # type: ignore[untyped-decorator]
-        def go_on(_context: int, _data: int, delta: Any, kind: Any) -> int:
-            try:
-                delta[0] = 1
-                kind[0] = native.EPOCH_CONTINUE
-                must_stop = state.must_stop
-            except BaseException as error:  # noqa: BLE001 - a signal handler's; the call raises it again
-                state.pending = error
-                must_stop = True
-            return (native.address_of(ffi.wasmtime_error_new(STOPPED)) or 0) if must_stop else 0
-
-        self._thunks.append(go_on)
-        native.set_epoch_callback(native.address_of(native_store.ptr()), go_on, None, None)
-        ffi.wasmtime_context_set_epoch_deadline(self._context, 1)
+    def _cap_memory(self, memory_bytes: int | None) -> None:
+        self._native[0].set_limits(
+            memory_size=-1 if memory_bytes is None else memory_bytes,
+            table_elements=TABLE_ENTRY_LIMIT,
+            instances=NEVER,
+            tables=NEVER,
+        )
 
     @property
     def engine(self) -> WasmtimeEngine:
@@ -241,6 +228,8 @@ class WasmtimeStore:
         """Instantiate ``module`` and run its start function; see the protocol."""
         native_module = self._engine.native_module(module)
         wanted = module.import_names
+        context = self.context
+        hidden = self._hidden_imports(module)
         missing = sorted({f"{space}.{name}" for space, name in wanted if (space, name) not in imports})
         if missing:
             raise LinkError(
@@ -248,22 +237,37 @@ class WasmtimeStore:
                 module=module.name,
                 symbols=missing,
             )
-        context = self.context
-        externs = (ffi.wasmtime_extern_t * len(wanted))()
-        for index, key in enumerate(wanted):
-            externs[index] = to_native_extern(self, imports[key])
+        count = len(wanted) + len(hidden)
+        externs = (ffi.wasmtime_extern_t * count)()
+        for index, item in enumerate([*(imports[key] for key in wanted), *hidden]):
+            externs[index] = to_native_extern(self, item)
         instance = ffi.wasmtime_instance_t()
         trap = ctypes.POINTER(ffi.wasm_trap_t)()
         self.enter()
         try:
             error = ffi.wasmtime_instance_new(
-                context, native_module, externs, len(wanted), ctypes.byref(instance), ctypes.byref(trap)
+                context, native_module, externs, count, ctypes.byref(instance), ctypes.byref(trap)
             )
         finally:
             self.leave()
         if error or trap:
             self._fail_instantiation(module.name, native.address_of(error), native.address_of(trap))
         return WasmtimeInstance(self, instance, self._exports_of(instance))
+
+    def _hidden_imports(self, module: CompiledModule) -> list[Extern]:
+        """What interruption added to a module's imports, in order, behind its own."""
+        if not self._engine.interruptible:
+            return []
+        if self._stop_memory is None:
+            # Not subject to the guest's cap, which may be less than its one page.
+            self._cap_memory(None)
+            try:
+                self._stop_memory = WasmtimeMemory.create(self, 1, 1)
+            finally:
+                self._cap_memory(self._limits.memory_bytes)
+            self.state.set_words(self._stop_memory.base_address)
+        own = self._engine.own_memory_of(module)
+        return [*([] if own is None else [own.create(self)]), self._stop_memory]
 
     def set_deadline(self, deadline_ns: int | None) -> None:
         """Longest time each following call may run, in nanoseconds; ``None`` for no limit.
@@ -285,7 +289,7 @@ class WasmtimeStore:
         """
         self._engine.require_interruption()
         self.state.interrupted = True
-        self._engine.raise_epoch()
+        self.state.stop()
 
     def guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
         """Bound the calls of this thread meanwhile, and let Control-C stop them; see the protocol."""
@@ -333,6 +337,7 @@ class WasmtimeStore:
             native_store = self._native.pop()
         except IndexError:
             return
+        self.state.set_words(None)
         native_store.close()
         self._thunks.clear()
 
@@ -367,6 +372,8 @@ class WasmtimeStore:
                 state.expires_ns = expires_ns
                 self.watchdog.arm(expires_ns)
         state.depth += 1
+        if state.depth == 1 and state.alarm:
+            state.settle()
 
     def leave(self) -> None:
         """Note that a call ended."""
@@ -385,7 +392,7 @@ class WasmtimeStore:
         if pending is not None:
             state.pending = None
             raise pending
-        if _was_stopped(failure):
+        if failure.code == STOPPED_CODE and state.is_stopping:
             place = f" in {' < '.join(failure.frames[:4])}" if failure.frames else ""
             if state.interrupted:
                 raise DeadlineExceededError(f"the guest was interrupted{place}")
@@ -395,7 +402,7 @@ class WasmtimeStore:
 
     def _fail_instantiation(self, name: str, error_address: int | None, trap_address: int | None) -> NoReturn:
         failure = native.take_failure(error_address, trap_address)
-        if failure.code is not None or failure.frames or self.state.pending or _was_stopped(failure):
+        if failure.code is not None or failure.frames or self.state.pending:
             self._raise(failure)
         raise native.instantiate_error(failure.message, name=name)
 
@@ -415,7 +422,3 @@ class WasmtimeStore:
             text = ctypes.string_at(name, length.value).decode("utf-8")
             exports[text] = from_native_extern(self, item)
         return exports
-
-
-def _was_stopped(failure: native.Failure) -> bool:
-    return failure.code is None and STOPPED.decode() in failure.message
