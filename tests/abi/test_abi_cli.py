@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest_abi import needs_runner
+from conftest_abi import needs_runner, query_of
+from rich.console import Console
 
 from sylvite.abi.cli import abi as command
-from sylvite.abi.targets import TARGETS
+from sylvite.abi.report import print_report
+from sylvite.abi.running import generic_ir
+from sylvite.abi.targets import TARGETS, find_target
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "abi"
 DIRTY = "typedef struct { double a, b, c; } S;\nvoid take(S s);\nvoid safe(double d);\nint small(int a);\n"
@@ -228,3 +233,120 @@ def test_cache_entries_of_others_are_not_believed(run, snippet, cache_home):
         with gzip.open(file, "wt") as stream:
             json.dump({**entry, "data": {"targets": 1}}, stream)
     assert run("check", path, "--targets", "arm64-linux", "--base", "x86_64-generic").exit_code == 1
+
+
+@pytest.mark.slow
+def test_program_with_the_c_library_is_linked_statically_and_run(run, tmp_path):
+    pytest.importorskip("ziglang")
+    header = tmp_path / "add.h"
+    header.write_text("int add(int a, int b);\n")
+    (tmp_path / "caller.c").write_text("""
+    #include <stdio.h>
+    #include <string.h>
+    #include "add.h"
+    int main(void) {
+      char text[32];
+      snprintf(text, sizeof text, "%d", add(40, 2));
+      return strcmp(text, "42");
+    }
+    """)
+    (tmp_path / "callee.c").write_text("""
+    #include <stdlib.h>
+    #include "add.h"
+    int add(int a, int b) {
+      int *sum = malloc(sizeof *sum);
+      *sum = a + b;
+      int result = *sum;
+      free(sum);
+      return result;
+    }
+    """)
+    arguments = ("run", str(tmp_path / "caller.c"), str(tmp_path / "callee.c"), "-I", str(tmp_path))
+    arguments += ("--header", str(header), "--targets", "x86_64-linux", "--json")
+    needs_runner("x86_64-linux")
+    done = run(*arguments, "--libc")
+    assert json.loads(done.output)[0]["result"] == "right", done.output
+    assert done.exit_code == 0
+    without = run(*arguments)
+    assert without.exit_code == 2
+    assert "snprintf" in without.output
+
+
+# Members that SARIF 2.1.0 requires, by object; taken from the standard's text, section 3.
+def test_sarif_has_every_member_the_standard_requires(run, snippet, tmp_path):
+    out = tmp_path / "out.sarif"
+    run("check", snippet(DIRTY), "--targets", "64-bit", "--sarif", str(out))
+    log = json.loads(out.read_text())
+    assert log["version"] == "2.1.0"
+    assert log["$schema"].startswith("https://")
+    assert set(log) <= {"$schema", "version", "runs", "inlineExternalProperties", "properties"}
+    for one in log["runs"]:
+        driver = one["tool"]["driver"]
+        assert isinstance(driver["name"], str)
+        assert driver["name"]
+        ids = [rule["id"] for rule in driver["rules"]]
+        assert len(ids) == len(set(ids))
+        assert all(set(rule) <= {"id", "shortDescription"} for rule in driver["rules"])
+        assert all(rule["shortDescription"]["text"] for rule in driver["rules"] if "shortDescription" in rule)
+        assert one["results"]
+        for result in one["results"]:
+            assert result["message"]["text"]
+            assert result["level"] in ("none", "note", "warning", "error")
+            assert result["ruleId"] in ids
+            for location in result["locations"]:
+                place = location["physicalLocation"]
+                assert place["artifactLocation"]["uri"]
+                assert "\\" not in place["artifactLocation"]["uri"]
+                assert place["region"]["startLine"] >= 1
+
+
+def test_pre_commit_hook_takes_the_files_it_names_and_fails_on_findings(run, snippet):
+    yaml = pytest.importorskip("yaml", reason="reading the hook needs PyYAML")
+    hook = yaml.safe_load((Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text())[0]
+    matches = re.compile(hook["files"]).search
+    assert all(matches(f"include/a{suffix}") for suffix in (".h", ".hpp", ".c", ".cpp", ".ll", ".bc"))
+    assert not any(matches(name) for name in ("a.py", "a.html", "header.h.md"))
+    # pre-commit puts the arguments and the staged files behind the entry.
+    words = hook["entry"].split()[2:]
+    assert run(*words, *hook["args"], snippet(DIRTY)).exit_code == 1
+    assert run(*words, *hook["args"], snippet("void f(double d);", "clean.h")).exit_code == 0
+
+
+def test_walk_of_the_page_ends_in_a_clean_ci(run, tmp_path):
+    """docs/abi.md, step by step: findings, a shim, retargeting, an allow list with reasons, exit 0."""
+    header = str(EXAMPLE / "library.h")
+    first = run("check", header, "--targets", "64-bit", "--base", "x86_64-generic", "--json")
+    assert first.exit_code == 1
+    found = [e for e in json.loads(first.output)["entities"] if e["verdict"] == "SHIM"]
+    assert sorted(e["name"] for e in found) == [
+        "length", "make40", "sum24", "sum4", "sum40", "visit", "visit_fn",
+    ]  # fmt: skip
+    shim = run("shim", header, "--name", "library", "--out", str(tmp_path))
+    assert shim.exit_code == 0
+    ir = generic_ir(EXAMPLE / "portable.c", find_target("x86_64-generic"),
+                    query_of(header, include_dirs=(str(EXAMPLE), str(tmp_path)), defines=("SHIM",)),
+                    flags=["-g"])  # fmt: skip
+    (tmp_path / "portable.ll").write_text(ir)
+    gate = run("check", str(tmp_path / "portable.ll"), "--targets", "64-bit", "--retargeted", "--json")
+    assert gate.exit_code == 0, gate.output
+    out = tmp_path / "portable.o"
+    done = run("retarget", str(tmp_path / "portable.ll"), "--target", "arm64-linux", "-o", str(out))
+    assert done.exit_code == 0, done.output
+    assert out.stat().st_size > 500
+    allow = tmp_path / "abi-allow.txt"
+    allow.write_text("".join(f"{e['name']}  SHIM  called through library_native.c\n" for e in found))
+    clean = run("check", header, "--targets", "64-bit", "--base", "x86_64-generic", "--retargeted",
+                "--allow", str(allow))  # fmt: skip
+    assert clean.exit_code == 0, clean.output
+    assert "covers nothing" not in clean.output
+
+
+def test_table_is_coloured_on_terminals_and_plain_elsewhere(judged):
+    report = judged(DIRTY)
+    plain, coloured = io.StringIO(), io.StringIO()
+    print_report(report, Console(file=plain, width=100))
+    print_report(report, Console(file=coloured, width=100, force_terminal=True, no_color=False))
+    assert "\x1b[" not in plain.getvalue()
+    assert "\x1b[31mSHIM" in coloured.getvalue()
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured.getvalue()).split() == plain.getvalue().split()
+    assert max(map(len, plain.getvalue().splitlines()[:-1])) <= 100

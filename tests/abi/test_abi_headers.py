@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import os
+from pathlib import Path
 
 import pytest
 from conftest_abi import header, python_header, wgpu_resources
@@ -12,16 +14,20 @@ from sylvite import abi
 DEBIAN = ("/usr/include", *glob.glob("/usr/include/*-linux-gnu*"))
 
 
-def judge(
-    path: str, targets: str = "x86_64-linux,arm64-linux,arm64-macos,s390x-linux", **options
-) -> abi.Report:
-    return abi.check(
-        path, targets=targets, base="x86_64-generic", include_dirs=DEBIAN, cache=False, **options
+OWN_CONFIGURATION = Path(__file__).parent / "data" / "pyconfig.h"
+
+
+def judge(path: str, include_dirs=DEBIAN, **options) -> abi.Report:
+    """The report over all targets, none of which may refuse the header."""
+    report = abi.check(
+        path, targets="all", base="x86_64-generic", include_dirs=include_dirs, cache=False, **options
     )
+    assert [f"{r.target}: {r.message}" for r in report.rejections] == []
+    return report
 
 
 def test_zlib_is_judged():
-    report = judge(header("/usr/include/zlib.h"), targets="all")
+    report = judge(header("/usr/include/zlib.h"))
     assert report.find("deflate").verdict is abi.Verdict.LAYOUT
     assert "variadic" in {finding.rule for finding in report.find("gzprintf").findings}
     assert len(report.entities) > 80
@@ -68,7 +74,27 @@ def test_sdl_is_judged():
 
 @pytest.mark.slow
 def test_cpython_is_judged():
-    report = judge(python_header(), targets="x86_64-linux,arm64-linux")
-    assert report.find("PyErr_Format").verdict is abi.Verdict.RULE
+    # An installed pyconfig.h holds one platform's sizes and refuses all others; ours asks the compiler.
+    report = judge(python_header(), include_dirs=(), includes=[str(OWN_CONFIGURATION)])
+    assert report.find("PyErr_Format").verdict.severity >= abi.Verdict.RULE.severity
     assert report.find("PyComplex_FromCComplex").verdict is abi.Verdict.SHIM
     assert len(report.entities) > 1000
+
+
+@pytest.mark.slow
+def test_cpython_configured_for_this_machine_is_refused_by_others_with_the_place():
+    report = abi.check(python_header(), targets="x86_64-linux,i386-linux", cache=False)
+    assert [(r.target, os.path.basename(r.file)) for r in report.rejections] == [("i386-linux", "pyport.h")]
+    assert "sylvite-oracle" not in report.rejections[0].message
+
+
+def test_wasm_c_api_is_judged():
+    path = os.environ.get("SYLVITE_WASM_H")
+    if not path:
+        pytest.skip("set SYLVITE_WASM_H to include/wasm.h of WebAssembly/wasm-c-api: no package brings it")
+    report = judge(path)
+    assert report.find("wasm_func_callback_t", "callback") is not None
+    assert report.find("wasm_val_t", "struct") is not None
+    # A limits pointer in, a type out: nothing but pointers crosses.
+    assert report.find("wasm_engine_new").verdict is abi.Verdict.SAFE
+    assert len(report.entities) > 250

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest_abi import needs_runner
 
 from sylvite import abi, errors
 from sylvite.abi.ir_gate import check_ir, check_ir_file
@@ -14,7 +15,7 @@ from sylvite.abi.ir_text import load_ir, parse_ir
 from sylvite.abi.oracle import Query
 from sylvite.abi.retarget import HostProgram, compile_ir, data_layout, extension_tables, retarget
 from sylvite.abi.rules import Verdict
-from sylvite.abi.running import generic_ir
+from sylvite.abi.running import Program, generic_ir
 from sylvite.abi.targets import find_target, select_targets
 from sylvite.abi.toolchain import default_toolchain
 
@@ -251,3 +252,71 @@ def test_triple_like_no_target_needs_a_base(tmp_path):
     with pytest.raises(errors.InvalidArgumentError, match="nonsense"):
         check_ir(parse_ir(text), [ARM])
     assert check_ir(parse_ir(text), [ARM], base=BASE).find("f").verdict is Verdict.SAFE
+
+
+# -- byte order -------------------------------------------------------------------------------------
+
+FOLDED = """
+typedef struct { short a, b; } pair;
+unsigned join(const unsigned char *b) { return b[0] | b[1] << 8 | b[2] << 16 | (unsigned)b[3] << 24; }
+static int second(pair p) { return p.b; }
+int through(pair *p) { return second(*p); }
+int neutral(int a, int b) { return a + b; }
+double scale(double x) { return x * 2; }
+"""
+PORTABLE = ("-O1", "-Xclang", "-disable-llvm-passes")
+
+
+def translated(folder, text: str, *flags: str):
+    (folder / "code.c").write_text(text)
+    arguments = ["-target", "x86_64-unknown-linux-gnu", *flags, "-S", "-emit-llvm", str(folder / "code.c")]
+    default_toolchain().check([*arguments, "-o", str(folder / "code.ll")], where="code.c")
+    return folder / "code.ll"
+
+
+def order_findings(path, targets: str) -> set[tuple[str, str]]:
+    report = check_ir_file(path, select_targets(targets))
+    return {
+        (entity.name, finding.verdict.value)
+        for entity in report.entities
+        for finding in entity.findings
+        if finding.rule == "ir-byte-order"
+    }
+
+
+def test_optimized_code_for_the_other_byte_order_is_named_function_by_function(tmp_path):
+    path = translated(tmp_path, FOLDED, "-O2")
+    assert order_findings(path, "s390x-linux,arm64-linux") == {
+        ("body of join", "RULE"), ("body of through", "RULE"),
+    }  # fmt: skip
+    assert order_findings(path, "arm64-linux,riscv64-linux") == set()
+    with pytest.raises(errors.LinkError, match="optimized for little-endian memory"):
+        retarget(load_ir(path), find_target("s390x-linux"))
+
+
+@pytest.mark.parametrize("flags", [PORTABLE, ("-O0",)])
+def test_code_from_the_front_end_alone_has_no_byte_order(tmp_path, flags):
+    assert order_findings(translated(tmp_path, FOLDED, *flags), "s390x-linux") == set()
+
+
+def test_bit_fields_are_named_where_the_byte_order_differs(tmp_path):
+    text = "struct bits { unsigned x : 3, y : 29; }; unsigned f(struct bits *b) { return b->y; }"
+    path = translated(tmp_path, text, "-g", *PORTABLE)
+    assert order_findings(path, "s390x-linux") == {("bits", "LAYOUT")}
+    assert order_findings(path, "arm64-linux") == set()
+
+
+@pytest.mark.parametrize(("flags", "result"), [(("-O2",), "wrong"), (PORTABLE, "right")])
+def test_what_the_byte_order_gate_names_is_wrong_when_run(tmp_path, flags, result):
+    needs_runner("s390x-linux")
+    # A pair that only the optimizer takes apart, in its own order.
+    text = """
+    typedef struct { short a, b; } pair;
+    __attribute__((noinline)) static int second(pair p) { return p.b; }
+    __attribute__((noinline)) static int through(pair *p) { return second(*p); }
+    int main(int argc, char **argv) { pair p = {(short)argc, 7}; return through(&p) != 7; }
+    """
+    ir = translated(tmp_path, text, *flags).read_text()
+    program = Program(find_target("s390x-linux"), tmp_path)
+    program.add_generic(ir, force=True)
+    assert program.run(program.link()).result == result

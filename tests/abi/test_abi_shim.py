@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import re
 from pathlib import Path
 
 import pytest
-from conftest_abi import query_of, wgpu_resources
+from conftest_abi import needs_runner, query_of, wgpu_resources
 
 from sylvite import abi, errors
 from sylvite.abi.oracle import Query
 from sylvite.abi.retarget import HostProgram, retarget
-from sylvite.abi.running import generic_ir
+from sylvite.abi.running import generic_ir, run_pair
 from sylvite.abi.shim import build_shim, generate_shim
 from sylvite.abi.targets import find_target, select_targets
 from sylvite.abi.toolchain import default_toolchain
@@ -105,6 +106,73 @@ def test_bad_names_and_slots_are_refused(query):
         generate_shim(query, EVERY, base=BASE, slots=0)
 
 
+# -- callbacks behind pointers ----------------------------------------------------------------------
+
+BEHIND = """
+typedef struct { double x, y, z; } point;
+typedef double (*visit)(point p, point q, void *user);
+struct inner { int pad; visit second; };
+typedef struct { void *next; visit first; struct inner in; void *user; } config;
+typedef struct { int n; config *more; } chain;
+double run_const(const config *c);
+double run_filled(config *c);
+double run_several(const config *c, int count);
+double run_chain(const chain *c);
+"""
+BEHIND_LIBRARY = """
+#include "behind.h"
+static double both(const config *c) {
+  point p = {1, 2, 3}, q = {10, 20, 30};
+  return c->first(p, q, c->user) + c->in.second(q, p, c->user);
+}
+double run_const(const config *c) { return c ? both(c) : -1; }
+double run_filled(config *c) { return both(c); }
+double run_several(const config *c, int count) { return count == 1 ? both(c) : 0; }
+double run_chain(const chain *c) { return both(c->more); }
+"""
+BEHIND_CALLER = """
+#include "behind_generic.h"
+static double one(point p, point q, void *user) { return p.z * 100 + q.x + *(double *)user; }
+static double two(point p, point q, void *user) { return p.x * 1000 + q.z + *(double *)user; }
+int main(int argc, char **argv) {
+  double half = 0.5, expected = 300 + 10 + .5 + 10000 + 3 + .5;
+  const config c = {0, one, {1, two}, &half};
+  config mine = {0, sylvite_wrap_visit(one), {1, sylvite_wrap_visit(two)}, &half};
+  chain links = {1, &mine};
+  if (run_const(&c) != expected) return 1;
+  if (c.first != one || c.in.second != two) return 2;
+  if (run_const(0) != -1) return 3;
+  if (run_filled(&mine) != expected || run_several(&mine, 1) != expected) return 4;
+  return run_chain(&links) != expected ? 5 : 0;
+}
+"""
+
+
+def test_callbacks_behind_pointers_are_wrapped_or_named(tmp_path):
+    (tmp_path / "behind.h").write_text(BEHIND)
+    shim = generate_shim(query_of(str(tmp_path / "behind.h")), EVERY, base=BASE, name="behind")
+    assert set(shim.functions) == {"run_const", "run_filled", "run_several", "run_chain"}
+    notes = {item.name: item.reason for item in shim.skipped}
+    assert set(notes) == {f"callbacks behind c of run_{name}" for name in ("filled", "several", "chain")}
+    assert notes["callbacks behind c of run_filled"] == (
+        "set first, in.second with sylvite_wrap_visit before the call"
+    )
+    assert "leads to config" in notes["callbacks behind c of run_chain"]
+    assert all(reason in shim.header for reason in notes.values())
+
+
+@pytest.mark.parametrize("target", ["x86_64-linux", "arm64-linux", "s390x-linux"])
+def test_callbacks_behind_pointers_arrive(tmp_path, target):
+    needs_runner(target)
+    for name, text in (("behind.h", BEHIND), ("library.c", BEHIND_LIBRARY), ("caller.c", BEHIND_CALLER)):
+        (tmp_path / name).write_text(text)
+    query = query_of(str(tmp_path / "behind.h"), include_dirs=(str(tmp_path),))
+    native, _ = generate_shim(query, EVERY, base=BASE, name="behind").write(tmp_path)
+    outcome = run_pair(tmp_path / "caller.c", [tmp_path / "library.c"], base=BASE, target=find_target(target),
+                       query=query, extra=[native])  # fmt: skip
+    assert (outcome.result, outcome.status) == ("right", 0)
+
+
 # -- wgpu-native ------------------------------------------------------------------------------------
 
 DRIVE = """
@@ -133,6 +201,12 @@ void drive(struct outcome *o) {
   wgpuInstanceProcessEvents(instance);
 }
 """
+
+
+def software_driver() -> str | None:
+    """The description of SwiftShader, which Debian's chromium-common brings, if it is installed."""
+    given = os.environ.get("SYLVITE_VULKAN_DRIVER", "/usr/lib/chromium/vk_swiftshader_icd.json")
+    return given if os.path.isfile(given) else None
 
 
 class Outcome(ctypes.Structure):
@@ -174,7 +248,7 @@ def test_shim_of_webgpu_compiles_for(tmp_path, target):
     assert build_shim(shim, find_target(target), tmp_path, query=query).stat().st_size > 10_000
 
 
-def test_wgpu_native_is_driven_from_generic_ir_through_the_shim(tmp_path):
+def test_wgpu_native_is_driven_from_generic_ir_through_the_shim(tmp_path, monkeypatch):
     if platform.machine() not in ("x86_64", "AMD64") or platform.system() != "Linux":
         pytest.skip("the generic code of this test is run on x86-64 Linux")
     resources = wgpu_resources()
@@ -192,12 +266,19 @@ def test_wgpu_native_is_driven_from_generic_ir_through_the_shim(tmp_path):
         pytest.skip("the wgpu package holds no libwgpu_native for this system")
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(shared), mode=ctypes.RTLD_GLOBAL)
+    software = software_driver()
+    if software is not None:
+        # Vulkan's loader reads these at each start, in this process.
+        monkeypatch.setenv("VK_ICD_FILENAMES", software)
+        monkeypatch.setenv("VK_DRIVER_FILES", software)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     outcome = Outcome()
     with HostProgram(text) as program:
         program.function("drive", ctypes.CFUNCTYPE(None, ctypes.c_void_p))(ctypes.byref(outcome))
-        # 1 is success; without any graphics driver the callback says so, and that too has crossed.
-        assert outcome.adapter_status in (1, 3)
-        if outcome.adapter_status == 1:
-            assert outcome.adapter
-            assert outcome.device_status == 1
-            assert outcome.device
+        # 1 is success; without any graphics driver the callback says so (3), and that too has crossed.
+        assert outcome.adapter_status in ((1,) if software else (1, 3))
+        if outcome.adapter_status == 3:
+            pytest.skip("no graphics driver: the answer crossed, but there is no adapter to go on with")
+        assert outcome.adapter
+        assert outcome.device_status == 1
+        assert outcome.device

@@ -412,11 +412,10 @@ _TITLES = {"flagged_harmless": "of them right", "harmless_share": "share"}
 
 
 def _random_rows(base: Target, chosen: Sequence[Target], seed: int, count: int) -> list[dict[str, Any]]:
-    from .differential import run_differential
+    from .differential import run_differentials
 
     rows = []
-    for target in chosen:
-        tally = run_differential(base, target, seed=seed, count=count)
+    for tally in run_differentials(base, chosen, seed=seed, count=count):
         row = dataclasses.asdict(tally)
         row["missed"] = " ".join(tally.missed)
         row["harmless_share"] = round(tally.harmless_share, 3)

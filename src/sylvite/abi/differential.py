@@ -14,13 +14,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .ir_text import parse_ir
 from .oracle import Query, examine
+from .retarget import known_signatures, view_signatures
 from .rules import Verdict, judge
 from .running import Program, generic_ir
 from .targets import Target
 from .toolchain import Toolchain, default_toolchain
 
-__all__ = ["Batch", "Tally", "generate_batch", "run_differential"]
+__all__ = ["Batch", "Tally", "generate_batch", "run_differential", "run_differentials"]
 
 _SCALARS = (
     "_Bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned int",
@@ -344,6 +346,18 @@ def run_differential(
     Raises:
         UnavailableError: the target cannot be run here.
     """
+    return next(run_differentials(base, [target], seed=seed, count=count, toolchain=toolchain))
+
+
+def run_differentials(
+    base: Target, targets: Sequence[Target], *, seed: int, count: int, toolchain: Toolchain | None = None
+) -> Iterator[Tally]:
+    """Run one batch for several targets. The generic side is compiled once, and clang is asked about all
+    targets together.
+
+    Raises:
+        UnavailableError: a target cannot be run here.
+    """
     toolchain = toolchain or default_toolchain()
     batch = generate_batch(seed, count)
     with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as name:
@@ -351,21 +365,27 @@ def run_differential(
         for file, text in (("batch.h", batch.header), ("caller.c", batch.caller), ("callee.c", batch.callee)):
             (folder / file).write_text(text, encoding="utf-8")
         query = Query(files=(str(folder / "batch.h"),), include_dirs=(str(folder),))
-        examination = examine(query, [base, target], base=base, toolchain=toolchain)
-        report = judge(examination, [target], base)
-        verdicts = {e.name: e.verdict for e in report.entities if e.kind == "function"}
+        examination = examine(query, [base, *targets], base=base, toolchain=toolchain)
         # With debug information the retargeter knows the callbacks' C types too.
-        ir = generic_ir(folder / "caller.c", base, query, toolchain=toolchain, flags=["-g"])
-        program = Program(target, folder, toolchain=toolchain)
-        program.add_generic(ir, query=query, force=True)
-        program.add_source(folder / "callee.c", query)
-        binary = program.link()
-        marks = _run_all(program, binary, count)
-        tally = _tally(target, batch, verdicts, marks)
-        # A call that went wrong may have spoiled the ones after it: a miss must stand alone.
-        tally.missed = [
-            name for name in tally.missed if not _right_alone(program, binary, batch.names.index(name))
-        ]
+        ir = parse_ir(generic_ir(folder / "caller.c", base, query, toolchain=toolchain, flags=["-g"]))
+        implied = known_signatures(ir, targets, toolchain=toolchain)
+        for target in targets:
+            report = judge(examination, [target], base)
+            verdicts = {e.name: e.verdict for e in report.entities if e.kind == "function"}
+            known = {**implied[target.name], **view_signatures(examination.views.get(target.name))}
+            (folder / target.name).mkdir()
+            program = Program(target, folder / target.name, toolchain=toolchain)
+            program.add_generic(ir, force=True, known=known)
+            program.add_source(folder / "callee.c", query)
+            yield _compared(program, program.link(), batch, verdicts)
+
+
+def _compared(program: Program, binary: Path, batch: Batch, verdicts: dict[str, Verdict]) -> Tally:
+    tally = _tally(program.target, batch, verdicts, _run_all(program, binary, len(batch.names)))
+    # A call that went wrong may have spoiled the ones after it: a miss must stand alone.
+    tally.missed = [
+        name for name in tally.missed if not _right_alone(program, binary, batch.names.index(name))
+    ]
     return tally
 
 

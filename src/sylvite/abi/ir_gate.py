@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import InvalidArgumentError
+from .byte_order import bit_field_records, folded_functions
 from .ir_debug import debug_query
 from .ir_text import SHIM_INTERNAL, IrCall, IrFunction, IrModule, load_ir
 from .lowered import LoweredSignature, LoweredValue
@@ -88,7 +89,9 @@ def check_ir(
             # What a header says goes before what debug information says.
             if asked is not None:
                 gate.consult(asked)
-    entities = [*gate.functions(), *gate.indirect_calls(), *gate.module_findings()]
+    entities = [
+        *gate.functions(), *gate.indirect_calls(), *gate.module_findings(), *gate.byte_order()
+    ]  # fmt: skip
     return Report(
         targets=tuple(target.name for target in targets),
         base=base.name,
@@ -356,6 +359,26 @@ class _Gate:
                     )
                     yield self._entity(name, "struct", line, [finding])
                     break
+
+    def byte_order(self) -> Iterator[Entity]:
+        """What the base's byte order has left in the code, for targets of the other order."""
+        stated = self.module.data_layout or data_layout(self.base, self.toolchain)
+        order = "big" if stated.startswith("E") else "little"
+        wrong = [target.name for target in self.targets if target.byte_order != order]
+        if not wrong:
+            return
+        for function, line, words in folded_functions(self.module):
+            finding = self._finding(
+                Verdict.RULE, "ir-byte-order",
+                f"it was optimized for {order}-endian memory and {words}", wrong,
+            )  # fmt: skip
+            yield self._entity(f"body of {function.name}", "function", line, [finding])
+        for name, line in bit_field_records(self.module).items():
+            finding = self._finding(
+                Verdict.LAYOUT, "ir-byte-order",
+                f"its bit-fields are counted from the other end than on {wrong[0]}", wrong,
+            )  # fmt: skip
+            yield self._entity(name, "struct", line, [finding])
 
 
 def _pointer_bits(layout: str) -> int:

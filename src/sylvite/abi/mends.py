@@ -32,6 +32,8 @@ MENDS: Mapping[str, str] = {
     "ir-module": "compile the generic code without it",
     "ir-cpu": "retarget with sylvite abi retarget, which strips CPU attributes",
     "ir-sign": "give the header (--header) or compile with -g, so that the sign of small integers is known",
+    "ir-byte-order": "leave optimizing until after retargeting (-O1 -Xclang -disable-llvm-passes), and share "
+    "no bit-fields",
     "ir-pointer-width": "compile the generic code for a base of the same pointer width",
     "wasm-signature": "declare the import as the header does, and compile with its own toolchain",
     "wasm-unknown": "name the header that declares it",

@@ -298,7 +298,10 @@ class _Workspace:
             if outside is not None or not done.stderr:
                 break
         place = outside or Diagnostic(file="", line=0, column=0, message=failure_text(done))
-        return Rejection(target=target.name, message=failure_text(done), file=place.file, line=place.line)
+        # What our own file lacks follows from the headers' errors and would only hide them.
+        theirs = [str(error) for error in diagnostics(done.stderr) if error.file != str(source)]
+        message = "\n".join(theirs[:5]) or failure_text(done)
+        return Rejection(target=target.name, message=message, file=place.file, line=place.line)
 
     def _sort_errors(
         self, unit: _Unit, errors: list[Diagnostic], source: Path, dropped: dict[str, str]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.style import Style
 from rich.text import Text
 
 from .mends import MENDS
@@ -158,16 +160,14 @@ def print_report(
     report: Report, console: Console, *, show_safe: bool = False, notes: Sequence[str] = ()
 ) -> None:
     """Print the findings as a table, then the counts. ``show_safe`` lists what is safe too."""
-    table = Table(show_lines=True, expand=False)
-    table.add_column("verdict")
-    table.add_column("what", overflow="fold")
-    table.add_column("differs on", overflow="fold")
-    table.add_column("why, and the mend", overflow="fold", ratio=1)
-    for entity in report.entities:
-        if entity.findings or show_safe:
-            _add_rows(table, entity, len(report.targets))
-    if table.row_count:
-        console.print(table)
+    rows = [
+        row
+        for entity in report.entities
+        if entity.findings or show_safe
+        for row in _rows(entity, len(report.targets))
+    ]
+    if rows:
+        _print_rows(rows, console)
     for rejection in report.rejections:
         console.print(
             Text(f"{rejection.target} refuses the headers: {rejection.message}", style="red"), soft_wrap=True
@@ -181,12 +181,70 @@ def print_report(
     console.print(f"{counted(len(report.targets), 'target')}, {compared}: {counts}", highlight=False)
 
 
-def _add_rows(table: Table, entity: Entity, everyone: int) -> None:
-    verdict = Text(entity.verdict.value, style=_COLOURS[entity.verdict])
-    place = Text(f"{entity.kind} {entity.name}\n{entity.file}:{entity.line}")
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One finding as text. ``cells`` are the columns, ``mend`` the dim tail of the last one."""
+
+    cells: tuple[str, str, str, str]
+    mend: str
+    style: str
+    first: bool
+
+
+_TITLES = ("verdict", "what", "differs on", "why, and the mend")
+
+
+def _rows(entity: Entity, everyone: int) -> list[_Row]:
+    place = f"{entity.kind} {entity.name}\n{entity.file}:{entity.line}"
     if not entity.findings:
-        table.add_row(verdict, place, "", "")
-    for number, finding in enumerate(entity.findings):
-        mark = Text(finding.verdict.value, style=_COLOURS[finding.verdict])
-        words = Text(f"{finding.reason}\n") + Text(finding.mend, style="dim")
-        table.add_row(mark, place if number == 0 else "", _targets_words(finding.differs, everyone), words)
+        return [_Row(cells=("SAFE", place, "", ""), mend="", style=_COLOURS[Verdict.SAFE], first=True)]
+    return [
+        _Row(
+            cells=(finding.verdict.value, place if number == 0 else "",
+                   _targets_words(finding.differs, everyone), finding.reason),
+            mend=finding.mend, style=_COLOURS[finding.verdict], first=number == 0,
+        )
+        for number, finding in enumerate(entity.findings)
+    ]  # fmt: skip
+
+
+def _print_rows(rows: Sequence[_Row], console: Console) -> None:
+    """A table written straight to the console: rich's own takes seconds for thousands of cells."""
+    widths = _widths(rows, console.width)
+    rule = "-" * min(sum(widths) + 6, console.width)
+    out = [_line(_TITLES, widths, None if console.no_color or not console.is_terminal else "bold", 4)]
+    for row in rows:
+        out += [rule] if row.first else []
+        columns = [_wrapped(cell, width) for cell, width in zip(row.cells, widths, strict=True)]
+        reasons = len(columns[3])
+        columns[3] += _wrapped(row.mend, widths[3]) if row.mend else []
+        styled = console.is_terminal and not console.no_color
+        for number, parts in enumerate(itertools.zip_longest(*columns, fillvalue="")):
+            style = (row.style if number == 0 else "") if styled else None
+            out.append(_line(parts, widths, style, reasons - number))
+    console.file.write("\n".join([*out, rule]) + "\n")
+
+
+def _widths(rows: Sequence[_Row], total: int) -> tuple[int, ...]:
+    """Column widths in characters: what the text needs, the last column taking what is left."""
+    longest = [
+        max(len(part) for text in (title, *(row.cells[column] for row in rows)) for part in text.split("\n"))
+        for column, title in enumerate(_TITLES)
+    ]
+    what = min(longest[1], max(total * 35 // 100, 12))
+    where = min(longest[2], max(total * 20 // 100, 12))
+    return (longest[0], what, where, max(total - longest[0] - what - where - 6, 20))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return [line for part in text.split("\n") for line in textwrap.wrap(part, width) or [""]]
+
+
+def _line(parts: Sequence[str], widths: Sequence[int], style: str | None, reasons: int) -> str:
+    """One line of the table. ``style`` colours the first column, None nothing at all; from the line
+    ``reasons`` on the last column is a mend, and dim."""
+    cells = [part.ljust(width) for part, width in zip(parts, widths, strict=True)]
+    if style is not None:
+        cells[0] = Style.parse(style).render(cells[0]) if style else cells[0]
+        cells[3] = cells[3] if reasons > 0 else Style.parse("dim").render(cells[3])
+    return "  ".join(cells).rstrip()

@@ -51,13 +51,15 @@ def retarget(
     query: Query | None = None,
     base: Target | None = None,
     force: bool = False,
+    known: Mapping[str, LoweredSignature] | None = None,
     toolchain: Toolchain | None = None,
 ) -> str:
     """The IR text of ``module`` for ``target``.
 
     ``query`` names the headers of the functions it calls; with them every extension attribute is the one
     clang would write, without them it follows from the width and the base's attribute. ``force`` skips
-    the gate.
+    the gate. ``known`` is what `known_signatures` has told of the target, for those who retarget one module
+    often.
 
     Raises:
         LinkError: the gate found calls that no attribute can mend; ``symbols`` names them.
@@ -66,13 +68,12 @@ def retarget(
     """
     parsed = parse_ir(module) if isinstance(module, str) else module
     toolchain = toolchain or default_toolchain()
-    view = None
-    if query is not None:
-        view = examine(query, [target], base=target, toolchain=toolchain).view(target.name)
+    if known is None:
+        known = known_signatures(parsed, [target], query=query, toolchain=toolchain)[target.name]
     if not force:
         _refuse(parsed, target, base, query)
     lines = list(parsed.lines)
-    _patch_extensions(parsed, lines, target, view, toolchain)
+    _patch_extensions(parsed, lines, target, known, toolchain)
     text = "\n".join(lines) + "\n"
     text = _set_target(text, target.triple, data_layout(target, toolchain))
     text = _strip_attributes(text)
@@ -191,10 +192,10 @@ def wanted_extension(value: LoweredValue, table: Mapping[str, str]) -> str | Non
 
 
 def _patch_extensions(
-    module: IrModule, lines: list[str], target: Target, view: TargetView | None, toolchain: Toolchain
-) -> None:
+    module: IrModule, lines: list[str], target: Target, known: Mapping[str, LoweredSignature],
+    toolchain: Toolchain,
+) -> None:  # fmt: skip
     table = extension_tables([target], toolchain)[target.name]
-    known = {**_implied_signatures(module, target, toolchain), **_known_signatures(view)}
     boundary = {function.name for function in module.boundary()}
     for function in module.boundary():
         wanted = _wanted(function.signature, known.get(function.name), table)
@@ -206,23 +207,30 @@ def _patch_extensions(
         lines[call.line] = rewrite_call(lines[call.line], wanted, module.types)
 
 
-def _known_signatures(view: TargetView | None) -> dict[str, LoweredSignature]:
+def known_signatures(
+    module: IrModule, targets: Sequence[Target], *, query: Query | None = None,
+    toolchain: Toolchain | None = None,
+) -> dict[str, Mapping[str, LoweredSignature]]:  # fmt: skip
+    """By target, how clang lowers the functions by symbol: those of the headers in ``query``, and those whose
+    C types debug information tells."""
+    from .ir_debug import debug_query
+
+    known: dict[str, dict[str, LoweredSignature]] = {target.name: {} for target in targets}
+    with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as folder:
+        # What a header says goes before what debug information says.
+        for asked in (debug_query(module, Path(folder)), query):
+            if asked is not None:
+                views = examine(asked, targets, toolchain=toolchain).views
+                for target in targets:
+                    known[target.name].update(view_signatures(views.get(target.name)))
+    return dict(known)
+
+
+def view_signatures(view: TargetView | None) -> dict[str, LoweredSignature]:
+    """A view's functions by symbol."""
     if view is None:
         return {}
     return {view.symbols[key]: signature for key, signature in view.signatures.items() if key[0] == "f"}
-
-
-def _implied_signatures(
-    module: IrModule, target: Target, toolchain: Toolchain
-) -> dict[str, LoweredSignature]:
-    """What debug information says of the functions' C types, lowered for the target."""
-    from .ir_debug import debug_query
-
-    with tempfile.TemporaryDirectory(prefix="sylvite-abi-") as folder:
-        query = debug_query(module, Path(folder))
-        if query is None:
-            return {}
-        return _known_signatures(examine(query, [target], toolchain=toolchain).views.get(target.name))
 
 
 def _wanted(

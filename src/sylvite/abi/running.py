@@ -11,12 +11,13 @@ import dataclasses
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import FormatError, UnavailableError
 from .freestanding import runtime_source
-from .ir_text import parse_ir
+from .ir_text import IrModule
+from .lowered import LoweredSignature
 from .oracle import Query
 from .retarget import code_flags, compile_ir, data_layout, retarget
 from .targets import Target, runner
@@ -106,9 +107,16 @@ class Program:
             toolchain=self.toolchain,
         )  # fmt: skip
 
-    def add_generic(self, ir: str, *, query: Query | None = None, force: bool = False) -> None:
+    def add_generic(
+        self, ir: str | IrModule, *, query: Query | None = None, force: bool = False,
+        known: Mapping[str, LoweredSignature] | None = None,
+    ) -> None:  # fmt: skip
         """Retarget generic IR and compile it into the program."""
-        self.add_ir(retarget_to_run(ir, self.target, query=query, force=force, toolchain=self.toolchain))
+        self.add_ir(
+            retarget_to_run(
+                ir, self.target, query=query, force=force, known=known, toolchain=self.toolchain
+            )
+        )  # fmt: skip
 
     def link(self) -> Path:
         """Link a static program."""
@@ -153,11 +161,11 @@ def _zig_target(target: Target) -> str:
 
 
 def retarget_to_run(
-    ir: str, target: Target, *, query: Query | None = None, force: bool = False,
-    toolchain: Toolchain | None = None,
+    ir: str | IrModule, target: Target, *, query: Query | None = None, force: bool = False,
+    known: Mapping[str, LoweredSignature] | None = None, toolchain: Toolchain | None = None,
 ) -> str:  # fmt: skip
     """Retarget IR to the ELF triple under which a target's convention can be run here."""
-    text = retarget(parse_ir(ir), target, query=query, force=force, toolchain=toolchain)
+    text = retarget(ir, target, query=query, force=force, known=known, toolchain=toolchain)
     if target.run_triple is None:
         return text
     layout = data_layout(target, toolchain, run=True)

@@ -28,6 +28,7 @@ from .layouts import Interner, LayoutReader
 from .nesting import refuse_deep_nesting
 from .oracle import Examination, Query, examine
 from .rules import Entity, Report, Verdict, callback_key, callback_keys, judge
+from .shim_text import Routine, Skipped, Value, header_text, native_text
 from .targets import Target
 from .toolchain import Toolchain, default_toolchain, failure_text
 
@@ -37,14 +38,6 @@ SLOTS = 16
 """Distinct generic functions that can be handed over per callback type at one time."""
 
 _UNSUITABLE = re.compile(r"\(\*?\(|\((?:unnamed|anonymous)\b")
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """An entity no wrapper can be written for, and why."""
-
-    name: str
-    reason: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,29 +59,6 @@ class Shim:
         native.write_text(self.native, encoding="utf-8")
         header.write_text(self.header, encoding="utf-8")
         return native, header
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Value:
-    """A parameter or result. ``way`` is void, pointer, integer, real or memory."""
-
-    way: str
-    type: str
-    wrap: str = ""
-    members: tuple[tuple[str, str], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Routine:
-    name: str
-    mangled: str
-    result: _Value
-    parameters: tuple[_Value, ...]
-    handed: bool = True
-
-
-_CROSSING = {"pointer": "void *", "integer": "sylvite_i64 ", "real": "double ", "memory": "const void *"}
-_RESULT = {"pointer": "void **", "integer": "sylvite_i64 *", "real": "double *", "memory": "void *"}
 
 
 @refuse_deep_nesting
@@ -131,8 +101,13 @@ class _Maker:
         self.everything = everything
         self.keys = callback_keys(self.graph)
         self.skipped: list[Skipped] = []
-        self.callbacks: dict[str, _Routine] = {}
+        self.callbacks: dict[str, Routine] = {}
         self.handed = self._handed()
+        self.expressions = {
+            self.graph.plain(self.graph.roots[f"s:{record.name}"]): record.expression
+            for record in reversed(examination.declarations.records)
+            if f"s:{record.name}" in self.graph.roots
+        }
 
     def _handed(self) -> set[str]:
         """Callbacks that some function can hand over; of the others only the call is needed."""
@@ -160,8 +135,8 @@ class _Maker:
         callbacks = list(self.callbacks.values())
         return Shim(
             name=name,
-            native=_native_text(includes, functions, callbacks, self._assertions(), slots),
-            header=_header_text(name, includes, functions, callbacks, self.skipped),
+            native=native_text(includes, functions, callbacks, self._assertions(), slots),
+            header=header_text(name, includes, functions, callbacks, self.skipped),
             functions=tuple(routine.name for routine in functions),
             callbacks=tuple(routine.name for routine in callbacks),
             skipped=tuple(self.skipped),
@@ -195,14 +170,17 @@ class _Maker:
         if routine is not None:
             self.callbacks[key] = dataclasses.replace(routine, handed=key in self.handed)
 
-    def _function(self, function: Function) -> _Routine | None:
+    def _function(self, function: Function) -> Routine | None:
         if not function.prototype:
             self._skip(function.name, "it has no prototype")
             return None
         root = self.graph.roots.get(f"f:{function.name}")
-        return None if root is None else self._routine(function.name, function.type, root, function.name)
+        if root is None:
+            return None
+        routine = self._routine(function.name, function.type, root, function.name)
+        return None if routine is None else self._behind_pointers(function, routine, root)
 
-    def _routine(self, name: str, written: str, root: int, callee: str) -> _Routine | None:
+    def _routine(self, name: str, written: str, root: int, callee: str) -> Routine | None:
         index = self.graph.function(root)
         if index is None or (_UNSUITABLE.search(written.replace("(*)(", "(", 1)) and not _simple(written)):
             self._skip(name, "its type cannot be spelled piece by piece")
@@ -224,9 +202,9 @@ class _Maker:
         if node.variadic:
             self._skip(name, "only its fixed arguments are passed on; write a wrapper for each set of others")
         mangled = re.sub(r"\W", "_", name)
-        return _Routine(name=name, mangled=mangled, result=result, parameters=parameters)
+        return Routine(name=name, mangled=mangled, result=result, parameters=parameters)
 
-    def _value(self, text: str, index: int) -> _Value:
+    def _value(self, text: str, index: int) -> Value:
         plain = self.graph.plain(index)
         node = self.graph.nodes[plain]
         if node.kind == "forward" or (node.kind == "enum" and not node.size):
@@ -234,9 +212,9 @@ class _Maker:
         spelled = text if text.startswith("__typeof__") else f"__typeof__({text})"
         way = _way(self.graph, node)
         if way == "pointer":
-            return _Value(way=way, type=spelled, wrap=self._callback_of(plain))
+            return Value(way=way, type=spelled, wrap=self._callback_of(plain))
         members = tuple(self._callback_members(plain, "")) if way == "memory" else ()
-        return _Value(way=way, type=spelled, members=members)
+        return Value(way=way, type=spelled, members=members)
 
     def _callback_of(self, index: int) -> str:
         """The mangled name of the trampolines that a function pointer needs, "" when it needs none."""
@@ -254,6 +232,62 @@ class _Maker:
             elif node.kind == "struct":
                 yield from self._callback_members(plain, place)
 
+    # -- callbacks behind pointers --------------------------------------------------------------
+
+    def _behind_pointers(self, function: Function, routine: Routine, root: int) -> Routine:
+        """Wrap the callbacks in records that parameters point at, where that can be known to be right: a
+        pointer to const says that the function does not fill the record; an integer beside it might say
+        that it is the first of several. What is left to the caller is noted."""
+        node = self.graph.nodes[self.graph.function(root) or 0]
+        texts = [text for text in parameter_texts(function.type) if text not in ("void", "...")]
+        ways = [value.way for value in routine.parameters]
+        values = []
+        for number, (value, text) in enumerate(zip(routine.parameters, texts, strict=True)):
+            record = self.graph.plain(self.graph.nodes[self.graph.plain(node.parameters[number])].target)
+            if value.way != "pointer" or self.graph.nodes[record].kind != "struct":
+                values.append(value)
+                continue
+            members = tuple(self._callback_members(record, ""))
+            beside = ways[max(number - 1, 0) : number + 2]
+            single = re.search(r"\bconst\b", text) and "integer" not in beside and record in self.expressions
+            if members and single:
+                value = dataclasses.replace(value, members=members, copied=self.expressions[record])
+            elif members:
+                paths = ", ".join(path for path, _ in members)
+                self._note(function, number, f"set {paths} with {_wrap_names(members)} before the call")
+            self._deeper(function, number, record)
+            values.append(value)
+        return dataclasses.replace(routine, parameters=tuple(values))
+
+    def _deeper(self, function: Function, number: int, record: int) -> None:
+        """Note callbacks in records that only further pointers lead to."""
+        reader = LayoutReader(
+            self.examination.targets[0], self.examination.views[self.examination.base], Interner()
+        )
+        inside = {record, *self._members_by_value(record)}
+        for index in reader.walk(record):
+            if index in inside or self.graph.nodes[index].kind != "struct":
+                continue
+            inside |= {index, *self._members_by_value(index)}
+            if members := tuple(self._callback_members(index, "")):
+                paths = ", ".join(path for path, _ in members)
+                name = self.expressions.get(index) or self.graph.name(index)
+                self._note(
+                    function, number, f"it leads to {name}: set its {paths} with {_wrap_names(members)}"
+                )
+
+    def _members_by_value(self, record: int) -> Iterator[int]:
+        for field in self.graph.nodes[record].fields:
+            plain = self.graph.plain(field.type)
+            if self.graph.nodes[plain].kind == "struct":
+                yield plain
+                yield from self._members_by_value(plain)
+
+    def _note(self, function: Function, number: int, reason: str) -> None:
+        names = function.parameters
+        label = names[number] if number < len(names) and names[number] else f"parameter {number + 1}"
+        self._skip(f"callbacks behind {label} of {function.name}", reason)
+
     # -- layouts --------------------------------------------------------------------------------
 
     def _assertions(self) -> list[str]:
@@ -266,6 +300,10 @@ class _Maker:
                 continue
             lines += _record_assertions(record, self.graph.nodes[self.graph.plain(root)], self.graph)
         return lines
+
+
+def _wrap_names(members: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(dict.fromkeys(f"sylvite_wrap_{wrap}" for _, wrap in members))
 
 
 def _simple(written: str) -> bool:
@@ -306,250 +344,6 @@ def _record_assertions(record: Record, node: CType, graph: TypeGraph) -> list[st
                 f'"offset of {field.name} in {type_}");'
             )
     return lines
-
-
-# -- text -------------------------------------------------------------------------------------------
-
-_PROLOGUE = "typedef __INT64_TYPE__ sylvite_i64;\n"
-
-
-def _crossing_parameters(routine: _Routine, first: Sequence[str] = ()) -> str:
-    parts = list(first)
-    if routine.result.way != "void":
-        parts.append(f"{_RESULT[routine.result.way]}result")
-    parts += [f"{_CROSSING[value.way]}a{i}" for i, value in enumerate(routine.parameters)]
-    return ", ".join(parts) or "void"
-
-
-def _unpack(routine: _Routine) -> tuple[list[str], list[str]]:
-    """Statements that rebuild the values a crossing call carries, and the argument expressions."""
-    statements, arguments = [], []
-    for index, value in enumerate(routine.parameters):
-        if value.way == "memory":
-            statements.append(f"  {value.type} v{index};")
-            statements.append(f"  __builtin_memcpy(&v{index}, a{index}, sizeof v{index});")
-            arguments.append(f"v{index}")
-        else:
-            arguments.append(f"({value.type})a{index}")
-    return statements, arguments
-
-
-def _call_and_return(routine: _Routine, callee: str, arguments: Sequence[str]) -> list[str]:
-    call = f"{callee}({', '.join(arguments)})"
-    way = routine.result.way
-    if way == "void":
-        return [f"  {call};"]
-    if way == "memory":
-        return [f"  {routine.result.type} r = {call};", "  __builtin_memcpy(result, &r, sizeof r);"]
-    cast = {"pointer": "(void *)", "integer": "(sylvite_i64)", "real": "(double)"}[way]
-    return [f"  *result = {cast}{call};"]
-
-
-def _pack(routine: _Routine) -> list[str]:
-    """Argument expressions of a crossing call, from parameters ``p0``, ``p1``, ..."""
-    packed = []
-    for index, value in enumerate(routine.parameters):
-        forms = {"pointer": f"(void *)p{index}", "integer": f"(sylvite_i64)p{index}",
-                 "real": f"(double)p{index}", "memory": f"&p{index}"}  # fmt: skip
-        packed.append(forms[value.way])
-    return packed
-
-
-def _plain_parameters(routine: _Routine, first: Sequence[str] = ()) -> str:
-    parts = [*first, *(f"{value.type} p{i}" for i, value in enumerate(routine.parameters))]
-    return ", ".join(parts) or "void"
-
-
-def _crossing_body(routine: _Routine, callee: str, first: Sequence[str] = ()) -> list[str]:
-    """The body of a function of original signature that makes a crossing call."""
-    way = routine.result.way
-    arguments = [*first, *_pack(routine)]
-    if way == "void":
-        return [f"  {callee}({', '.join(arguments)});"]
-    local = {"pointer": "void *r", "integer": "sylvite_i64 r", "real": "double r"}.get(
-        way, f"{routine.result.type} r"
-    )
-    arguments.insert(len(first), "&r")
-    value = "r" if way == "memory" else f"({routine.result.type})r"
-    return [f"  {local};", f"  {callee}({', '.join(arguments)});", f"  return {value};"]
-
-
-def _native_text(
-    includes: Sequence[str], functions: Sequence[_Routine], callbacks: Sequence[_Routine],
-    assertions: Sequence[str], slots: int,
-) -> str:  # fmt: skip
-    lines = ["/* Generated by `sylvite abi shim`. Compile it with each target's own compiler. */"]
-    lines += [f'#include "{name}"' for name in includes]
-    lines += ["", _PROLOGUE]
-    if assertions:
-        lines += ["/* Both sides rely on these layouts. */", *assertions, ""]
-    if callbacks:
-        each = " ".join(f"M({k})" for k in range(slots))
-        lines += [f"#define SYLVITE_EACH_SLOT(M) {each}", ""]
-    for callback in callbacks:
-        lines += _native_callback(callback, slots)
-    for function in functions:
-        statements, arguments = _unpack(function)
-        prototype = f"void sylvite_shim_{function.mangled}({_crossing_parameters(function)})"
-        lines += [f"{prototype};", f"{prototype} {{", *statements]
-        lines += [*_call_and_return(function, function.name, arguments), "}", ""]
-    return "\n".join(lines) + "\n"
-
-
-def _pointer_type(routine: _Routine) -> str:
-    """A typedef's text for a pointer to the callback's function type."""
-    inside = ", ".join(value.type for value in routine.parameters) or "void"
-    result = "void" if routine.result.way == "void" else f"sylvite_result_{routine.mangled}"
-    return f"typedef {result} (*sylvite_type_{routine.mangled})({inside});"
-
-
-def _result_typedef(routine: _Routine) -> list[str]:
-    if routine.result.way == "void":
-        return []
-    return [f"typedef {routine.result.type} sylvite_result_{routine.mangled};"]
-
-
-def _native_callback(routine: _Routine, slots: int) -> list[str]:
-    m = routine.mangled
-    result = "void" if routine.result.way == "void" else f"sylvite_result_{m}"
-    thunk_parameters = _crossing_parameters(routine, ["void *generic"])
-    body = _crossing_body(routine, f"sylvite_slots_{m}[K].thunk", [f"sylvite_slots_{m}[K].generic"])
-    first = f"static {result} sylvite_tramp_{m}_##K({_plain_parameters(routine)}) {{"
-    trampoline = " \\\n".join([f"#define SYLVITE_TRAMPOLINE(K) {first}", *body, "}"])
-    bind = f"void *sylvite_bind_{m}(void *generic, void *thunk)"
-    unbind = f"void sylvite_unbind_{m}(void *generic)"
-    statements, arguments = _unpack(routine)
-    native_call = f"void sylvite_call_{m}({_crossing_parameters(routine, ['void *native'])})"
-    call = [
-        f"{native_call};",
-        f"{native_call} {{",
-        *statements,
-        *_call_and_return(routine, f"((sylvite_type_{m})native)", arguments),
-        "}",
-        "",
-    ]
-    head = [f"/* {routine.name} */", *_result_typedef(routine), _pointer_type(routine)]
-    if not routine.handed:
-        return [*head, *call]
-    return [
-        *head,
-        "static struct {",
-        "  void *generic;",
-        f"  void (*thunk)({thunk_parameters});",
-        f"}} sylvite_slots_{m}[{slots}];",
-        trampoline,
-        "SYLVITE_EACH_SLOT(SYLVITE_TRAMPOLINE)",
-        "#undef SYLVITE_TRAMPOLINE",
-        f"#define SYLVITE_TRAMPOLINE(K) sylvite_tramp_{m}_##K,",
-        f"static sylvite_type_{m} const sylvite_table_{m}[] = {{SYLVITE_EACH_SLOT(SYLVITE_TRAMPOLINE)}};",
-        "#undef SYLVITE_TRAMPOLINE",
-        f"{bind};",
-        f"{bind} {{",
-        f"  for (int k = 0; k < {slots}; k++) {{",
-        f"    if (__atomic_load_n(&sylvite_slots_{m}[k].generic, __ATOMIC_ACQUIRE) == generic)",
-        f"      return (void *)sylvite_table_{m}[k];",
-        f"    if ((void *)sylvite_table_{m}[k] == generic) return generic;",
-        "  }",
-        f"  for (int k = 0; k < {slots}; k++) {{",
-        "    void *nobody = (void *)0;",
-        f"    if (__atomic_compare_exchange_n(&sylvite_slots_{m}[k].generic, &nobody, generic, 0,",
-        "                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {",
-        f"      sylvite_slots_{m}[k].thunk = (void (*)({thunk_parameters}))thunk;",
-        f"      return (void *)sylvite_table_{m}[k];",
-        "    }",
-        "  }",
-        "  __builtin_trap(); /* More callbacks at a time than slots: generate with more. */",
-        "}",
-        f"{unbind};",
-        f"{unbind} {{",
-        f"  for (int k = 0; k < {slots}; k++) {{",
-        "    void *mine = generic;",
-        f"    __atomic_compare_exchange_n(&sylvite_slots_{m}[k].generic, &mine, (void *)0, 0,",
-        "                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);",
-        "  }",
-        "}",
-        *call,
-    ]
-
-
-def _header_text(
-    name: str, includes: Sequence[str], functions: Sequence[_Routine], callbacks: Sequence[_Routine],
-    skipped: Sequence[Skipped],
-) -> str:  # fmt: skip
-    guard = f"SYLVITE_{name.upper()}_GENERIC_H"
-    lines = [
-        "/* Generated by `sylvite abi shim`. For the portable code: include it instead of the headers. */",
-        f"#ifndef {guard}",
-        f"#define {guard}",
-        *(f'#include "{include}"' for include in includes),
-        "",
-        _PROLOGUE,
-    ]
-    lines += [f"/* Not covered: {item.name}: {item.reason}. */" for item in skipped]
-    for callback in callbacks:
-        lines += _header_callback(callback)
-    for function in functions:
-        lines += _header_function(function)
-    lines += ["#ifndef SYLVITE_SHIM_NO_RENAME"]
-    lines += [f"#define {function.name} sylvite_generic_{function.mangled}" for function in functions]
-    lines += ["#endif", f"#endif /* {guard} */"]
-    return "\n".join(lines) + "\n"
-
-
-def _header_callback(routine: _Routine) -> list[str]:
-    m = routine.mangled
-    result = "void" if routine.result.way == "void" else f"sylvite_result_{m}"
-    statements, arguments = _unpack(routine)
-    head = [
-        f"/* {routine.name}: wrap what native code will call, call what native code has given. */",
-        *_result_typedef(routine),
-        _pointer_type(routine),
-        f"void sylvite_call_{m}({_crossing_parameters(routine, ['void *native'])});",
-        f"static inline {result} sylvite_invoke_{m}("
-        f"{_plain_parameters(routine, [f'sylvite_type_{m} native'])}) {{",
-        *_crossing_body(routine, f"sylvite_call_{m}", ["(void *)native"]),
-        "}",
-        "",
-    ]
-    if not routine.handed:
-        return head
-    return [
-        *head,
-        f"void *sylvite_bind_{m}(void *generic, void *thunk);",
-        f"void sylvite_unbind_{m}(void *generic);",
-        f"static inline void sylvite_thunk_{m}({_crossing_parameters(routine, ['void *generic'])}) {{",
-        *statements,
-        *_call_and_return(routine, f"((sylvite_type_{m})generic)", arguments),
-        "}",
-        f"static inline sylvite_type_{m} sylvite_wrap_{m}(sylvite_type_{m} generic) {{",
-        "  if (!generic) return generic;",
-        f"  return (sylvite_type_{m})sylvite_bind_{m}((void *)generic, (void *)sylvite_thunk_{m});",
-        "}",
-        "",
-    ]
-
-
-def _header_function(routine: _Routine) -> list[str]:
-    m = routine.mangled
-    result = "void" if routine.result.way == "void" else f"sylvite_result_{m}"
-    wraps = []
-    for index, value in enumerate(routine.parameters):
-        if value.wrap:
-            wraps.append(
-                f"  p{index} = ({value.type})sylvite_wrap_{value.wrap}((sylvite_type_{value.wrap})p{index});"
-            )
-        for member, wrap in value.members:
-            place = f"p{index}.{member}"
-            wraps.append(f"  {place} = sylvite_wrap_{wrap}((sylvite_type_{wrap}){place});")
-    return [
-        *_result_typedef(routine),
-        f"void sylvite_shim_{m}({_crossing_parameters(routine)});",
-        f"static inline {result} sylvite_generic_{m}({_plain_parameters(routine)}) {{",
-        *wraps,
-        *_crossing_body(routine, f"sylvite_shim_{m}"),
-        "}",
-        "",
-    ]
 
 
 # -- building ---------------------------------------------------------------------------------------

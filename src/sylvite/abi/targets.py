@@ -166,7 +166,8 @@ _ROWS: tuple[Target, ...] = (
     ),
     Target(
         name="wasm32", triple="wasm32-unknown-unknown", pointer_bits=32, family="wasm32", system="wasm",
-        varargs="memory", headers=_WASI, flags=("-D__wasi__=1",),
+        # WASI's <setjmp.h> declares nothing without exceptions, which change no calling convention.
+        varargs="memory", headers=_WASI, flags=("-D__wasi__=1", "-D__wasm_exception_handling__=1"),
     ),
     Target(
         name="wasm64", triple="wasm64-unknown-unknown", pointer_bits=64, family="wasm64", system="wasm",
