@@ -24,7 +24,13 @@ func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
   return %0 : tensor<4xf32>
 }
 """
-DEVICES = ("local-sync", "local-sync?commands=interpreted", "local-task://2")
+SIDES = {
+    "local-sync": ("local-sync", True),
+    "local-sync through the VM": ("local-sync", False),
+    "local-sync?commands=interpreted": ("local-sync?commands=interpreted", True),
+    "local-task://2": ("local-task://2", True),
+}
+"""Name -> device, and whether calls are done from a recording."""
 
 
 def sylvite_sides(path: Path, inputs: list[np.ndarray]) -> dict[str, Callable[[], Any]]:
@@ -32,13 +38,13 @@ def sylvite_sides(path: Path, inputs: list[np.ndarray]) -> dict[str, Callable[[]
     import sylvite
 
     sides: dict[str, Callable[[], Any]] = {}
-    for device in DEVICES:
-        model = sylvite.load(sylvite.compile(path), device=device)
+    for name, (device, plans) in SIDES.items():
+        model = sylvite.load(sylvite.compile(path), device=device, plans=plans)
         resident = [model.device.allocate(array.shape, array.dtype) for array in inputs]
         for target, array in zip(resident, inputs, strict=True):
             target[:] = array
-        sides[f"sylvite {device}, numpy"] = lambda model=model: model(*inputs)
-        sides[f"sylvite {device}, device"] = lambda model=model, held=resident: model(*held)
+        sides[f"sylvite {name}, numpy"] = lambda model=model: model(*inputs)
+        sides[f"sylvite {name}, device"] = lambda model=model, held=resident: model(*held)
     return sides
 
 
