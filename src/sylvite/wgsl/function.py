@@ -173,6 +173,7 @@ class FunctionWriter:
         return not all(self.is_visible(use) for use in self.uses.sequences.get(identifier, ()))
 
     def is_visible(self, use: Sequence) -> bool:
+        """Whether a declaration at the current place is visible in ``use``."""
         if not self.sequence.encloses(use):
             return False
         # A continue statement may skip a declaration that the continuing part would see.
@@ -282,11 +283,13 @@ class FunctionWriter:
         self.sequence = outer
 
     def braces(self, sequence: Sequence) -> None:
+        """Write the statements of a pair of braces, indented."""
         self.depth += 1
         self.sequence_lines(sequence)
         self.depth -= 1
 
     def block_lines(self, node: BlockNode) -> None:
+        """Write a block's instructions."""
         self.label = node.block.label
         self.pending = {}
         late = self.label in self.tree.late_exits
@@ -312,6 +315,7 @@ class FunctionWriter:
             self.statement(f"let {copy} = {name};")
 
     def edge_lines(self, edge: Edge) -> None:
+        """Assign the phis of an edge."""
         self.copies([edge])
 
     def copies(self, edges: list[Edge]) -> None:
@@ -352,6 +356,7 @@ class FunctionWriter:
         raise FormatError(message, offset=phi.offset, where=self.module.where)
 
     def if_lines(self, node: If) -> None:
+        """Write a selection; without statements nothing."""
         user = self.blocks[self.label].terminator
         condition = self.condition(node.condition, user)
         pending = dict(self.pending)
@@ -380,6 +385,7 @@ class FunctionWriter:
         return value
 
     def loop_lines(self, node: Loop) -> None:
+        """Write a loop."""
         if node.has_flag:
             self.flags[node.header] = f"leave{node.header}"
             self.declarations.append(f"var leave{node.header} = false;")
@@ -397,6 +403,7 @@ class FunctionWriter:
         self.statement("}")
 
     def switch_lines(self, node: Switch) -> None:
+        """Write a switch, and after it the way out of a loop that it takes."""
         user = self.blocks[self.label].terminator
         selector = self.value(node.selector, user)
         kind = selector.type.kind
@@ -419,14 +426,17 @@ class FunctionWriter:
             self.statement(f"if ({self.flags[node.leaves.header]}) {{ break; }}")
 
     def break_lines(self, node: Break) -> None:
+        """Leave a loop or switch."""
         if node.loop is not None:
             self.statement(f"{self.flags[node.loop.header]} = true;")
         self.statement("break;")
 
     def continue_lines(self, node: Continue) -> None:
+        """Go on with the loop."""
         self.statement("continue;")
 
     def break_if_lines(self, node: BreakIf) -> None:
+        """End a continuing part."""
         user = self.blocks[self.label].terminator
         condition = self.condition(node.condition, user)
         if node.edges:
@@ -436,13 +446,15 @@ class FunctionWriter:
         self.statement(f"break if {text};")
 
     def return_lines(self, node: Return) -> None:
+        """Leave the function."""
         instruction = node.instruction
         definition = self.function.definition
         result = self.scope.types.get(self.function.definition.type_id, definition)
         if instruction.name == "OpReturnValue":
             value = self.value(instruction.number(0), instruction)
             if value.type.wgsl != result.wgsl or result.kind == "void":
-                message = f"OpReturnValue: {value.type.wgsl} from a function that returns {result.wgsl or 'nothing'}"
+                wanted = result.wgsl or "nothing"
+                message = f"OpReturnValue: {value.type.wgsl} from a function that returns {wanted}"
                 raise FormatError(message, offset=instruction.offset, where=self.module.where)
             self.statement(f"return {value.text};")
         elif instruction.name in ("OpReturn", "OpUnreachable"):

@@ -1,7 +1,7 @@
 """Functions that a shader brings along for operations WGSL does not have.
 
-``{T}`` stands for the type the function is made for, ``{U}``, ``{I}``, ``{B}`` for the types of as many u32, i32
-and bool.
+``{T}`` stands for the type a function is made for, ``{U}`` for as many u32, ``{S}`` and ``{N}`` for how
+their names say so.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ __all__ = ["BINARY", "COMPARISONS", "CONVERSIONS", "FUNCTIONS", "UNARY", "Binary
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Binary:
-    """``a operator b``. ``guards`` is ``"divide"`` or ``"shift"`` where a constant second operand may be refused."""
+    """``a operator b``; ``guards`` is ``"divide"`` or ``"shift"`` where constants ``b`` may be refused."""
 
     operator: str
     domain: str
@@ -123,4 +123,4 @@ CONVERSIONS: Final[Mapping[str, tuple[str, str]]] = {
     "OpUConvert": ("-", "-"),
     "OpSConvert": ("-", "-"),
 }
-"""Name to the type the operand is seen as and the type that is converted to first (the result's when empty)."""
+"""The type the operand is seen as, and the type that is converted to first: the result's when empty."""

@@ -88,7 +88,7 @@ class Loop:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Switch:
-    """A selection by number. Cases are (literals, whether default, statements); ``leaves`` is a loop it may end."""
+    """A selection by number: cases are (literals, whether default, statements); ``leaves`` is a loop."""
 
     selector: int
     cases: list[tuple[list[int], bool, Sequence]]

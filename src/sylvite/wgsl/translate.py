@@ -17,16 +17,17 @@ from .usage import find_variables, reachable_functions
 __all__ = ["translate"]
 
 ENTRY: Final = "main"
-CAPABILITIES: Final = frozenset(
-    {"Shader", "Matrix", "Float16", "StorageBuffer16BitAccess", "UniformAndStorageBuffer16BitAccess",
-     "StorageBufferStorageClass", "VulkanMemoryModel", "GroupNonUniform", "Linkage", "Int8", "Int16", "Int64",
-     "StorageBuffer8BitAccess", "UniformAndStorageBuffer8BitAccess", "Addresses", "VulkanMemoryModelDeviceScope",
-     "StoragePushConstant16", "StoragePushConstant8", "SignedZeroInfNanPreserve", "DenormPreserve",
-     "DenormFlushToZero", "RoundingModeRTE", "RoundingModeRTZ", "GroupNonUniformArithmetic",
-     "GroupNonUniformShuffle", "GroupNonUniformVote", "GroupNonUniformBallot", "GroupNonUniformClustered",
-     "GroupNonUniformShuffleRelative", "DotProduct", "DotProductInputAll", "DotProductInput4x8Bit",
-     "DotProductInput4x8BitPacked", "VariablePointers", "VariablePointersStorageBuffer", "Float64"}
-)  # fmt: skip
+_CAPABILITIES_TEXT: Final = """
+Shader Matrix Float16 StorageBuffer16BitAccess UniformAndStorageBuffer16BitAccess
+StorageBufferStorageClass VulkanMemoryModel GroupNonUniform Linkage Int8 Int16 Int64
+StorageBuffer8BitAccess UniformAndStorageBuffer8BitAccess VulkanMemoryModelDeviceScope
+StoragePushConstant16 StoragePushConstant8 SignedZeroInfNanPreserve DenormPreserve DenormFlushToZero
+RoundingModeRTE RoundingModeRTZ GroupNonUniformArithmetic GroupNonUniformShuffle GroupNonUniformVote
+GroupNonUniformBallot GroupNonUniformClustered GroupNonUniformShuffleRelative DotProduct
+DotProductInputAll DotProductInput4x8Bit DotProductInput4x8BitPacked VariablePointers
+VariablePointersStorageBuffer Float64
+"""
+CAPABILITIES: Final = frozenset(_CAPABILITIES_TEXT.split())
 """Capabilities a module may declare: what it then uses is judged where it is used."""
 
 
