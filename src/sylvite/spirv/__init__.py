@@ -5,6 +5,8 @@ Everything is driven by one table, generated from Khronos' grammar (`sylvite.spi
 
 from __future__ import annotations
 
+from .assembler import assemble
+from .disassembler import disassemble
 from .executable import EntryPointDef, ExecutableDef, LayoutBinding, is_executable, read_executable
 from .module import Block, EntryPoint, Function, Instruction, Module
 from .reader import read
@@ -18,6 +20,8 @@ __all__ = [
     "Instruction",
     "LayoutBinding",
     "Module",
+    "assemble",
+    "disassemble",
     "is_executable",
     "read",
     "read_executable",

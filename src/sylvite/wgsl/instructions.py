@@ -207,6 +207,11 @@ def _modulo(writer: FunctionWriter, instruction: Instruction) -> None:
     _helper(writer, instruction, name, parts)
 
 
+def _argument(value: Value) -> str:
+    """A value in a list of arguments: ``<`` and ``>`` of two of them could be taken for a template's."""
+    return value.operand if value.type.scalar == "bool" else value.text
+
+
 def _unary(writer: FunctionWriter, instruction: Instruction) -> None:
     operator, domain = UNARY[instruction.name]
     result = writer.type_of(instruction)
@@ -265,7 +270,9 @@ def _select(writer: FunctionWriter, instruction: Instruction) -> None:
     if condition.type.scalar != "bool" or condition.type.lanes not in (1, result.lanes):
         raise _mismatch(writer, instruction, f"a condition of {condition.type.wgsl}")
     parts = [condition, a, b]
-    _finish(writer, instruction, f"select({b.text}, {a.text}, {condition.text})", parts, result)
+    _finish(
+        writer, instruction, f"select({_argument(b)}, {_argument(a)}, {_argument(condition)})", parts, result
+    )
 
 
 # Composites.
@@ -282,7 +289,7 @@ def _construct(writer: FunctionWriter, instruction: Instruction) -> None:
     components = None
     if type.kind == "vector" and len(parts) == type.count:
         components = tuple(part.operand for part in parts)
-    text = f"{type.wgsl}({', '.join(part.text for part in parts)})"
+    text = f"{type.wgsl}({', '.join(_argument(part) for part in parts)})"
     if components and len(set(components)) == 1:
         text = f"{type.wgsl}({parts[0].text})"
     reads = any(part.reads_memory for part in parts)
@@ -467,7 +474,7 @@ def _call(writer: FunctionWriter, instruction: Instruction) -> None:
                 raise writer.scope.refuse(instruction, f"a pointer to {place.storage} as an argument")
             arguments.append(f"&{place.text}")
         else:
-            arguments.append(writer.value(number, instruction).text)
+            arguments.append(_argument(writer.value(number, instruction)))
     writer.flush()
     text = f"{writer.scope.function_names[callee.result_id]}({', '.join(arguments)})"
     if writer.uses.count.get(instruction.result_id):
