@@ -136,7 +136,7 @@ def test_run_statistics_go_to_standard_error(run, module_path):
     [
         (["nowhere.vmfb"], 1, "error: no such file: nowhere.vmfb"),
         (["{module}", "--function=none"], 1, "error: no function 'none'; there are: add, kinds"),
-        (["{module}"], 1, "the model has no main function"),
+        (["{module}"], 1, "name it with --function"),
         (["{module}", "--function=add"], 1, "inputs missing: input0, input1"),
         (["{module}", "--function=add", "--input=2x2xf64=1", "--input=2x2xf32=1"], 1, "got float64[2, 2]"),
         (["{module}", "--function=add", "--input=2x2xf32=1 2"], 2, "has 4 elements, 2 are given"),
@@ -214,6 +214,17 @@ def test_inspect_module_shows_functions_imports_and_kernels(run, module_path):
     assert report["bytecode_version"] == "17.0"
     assert [function["name"] for function in report["functions"]] == ["add", "kinds"]
     assert report["executables"][0]["byte_length"] > 500
+
+
+def test_inspect_calls_a_compiled_model_by_the_name_that_was_given(run, tmp_path):
+    pytest.importorskip("iree.compiler", reason="compiling needs the compile extra")
+    source = tmp_path / "same.mlir"
+    source.write_text("func.func @same(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }")
+    code, out, _ = run("inspect", source, "--json")
+    report = json.loads(out)
+    assert (code, report["path"]) == (0, str(source))
+    assert report["compiled"].endswith(".vmfb")
+    assert "same.mlir: module" in run("inspect", source)[1].replace("\n", "")
 
 
 def test_inspect_disassembles_modules_and_wasm(run, module_path, tmp_path):

@@ -14,7 +14,7 @@ from ..errors import InvalidArgumentError
 from ..halide.cli import bench_pipeline, holds_pipeline
 from ..model import Argument, Function, ValueKind
 from .console import format_bytes, print_json, print_table
-from .options import compile_options, load_options, open_model
+from .options import chosen_function, compile_options, load_options, open_model
 from .run import _parsed
 
 __all__ = ["command"]
@@ -51,7 +51,7 @@ def command(
     begin = time.perf_counter()
     with open_model(model_path, settings) as model:
         load_s = time.perf_counter() - begin
-        function = model.main if function_name is None else model.functions[function_name]
+        function = chosen_function(model, function_name)
         arguments = given or _random_inputs(function, dict(settings["dim"]))
         begin = time.perf_counter()
         function.run(arguments)

@@ -36,7 +36,7 @@ def command(path: Path, disassemble: bool, as_json: bool, **settings: Any) -> No
     elif is_wasm(path):
         _inspect_wasm(path, disassemble, as_json)
     else:
-        _inspect_module(_module_path(path, settings), disassemble, as_json)
+        _inspect_module(_module_path(path, settings), path, disassemble, as_json)
 
 
 def _module_path(path: Path, settings: dict[str, Any]) -> Path:
@@ -94,12 +94,14 @@ def _parameter(entry: ParameterEntry) -> dict[str, Any]:
     }
 
 
-def _inspect_module(path: Path, disassemble: bool, as_json: bool) -> None:
+def _inspect_module(path: Path, given: Path, disassemble: bool, as_json: bool) -> None:
     with vmfb.open_archive(path) as archive:
         if disassemble:
             click.echo(vmfb.disassemble(archive.module), nl=False)
             return
-        report = _describe_module(archive, path)
+        report = {**_describe_module(archive, path), "path": str(given)}
+        if given != path:
+            report["compiled"] = str(path)
     if as_json:
         print_json(report)
     else:

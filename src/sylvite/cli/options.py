@@ -9,10 +9,18 @@ from typing import Any, Literal, TypeVar
 import click
 
 from ..engines.base import Limits
-from ..model import Model, load
+from ..errors import InvalidArgumentError
+from ..model import Function, Model, load
 from .console import ByteSize, Dim, Duration, print_notes, progress_bar
 
-__all__ = ["CompileSettings", "LoadSettings", "compile_options", "load_options", "open_model"]
+__all__ = [
+    "CompileSettings",
+    "LoadSettings",
+    "chosen_function",
+    "compile_options",
+    "load_options",
+    "open_model",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -168,6 +176,21 @@ def split_settings(values: Mapping[str, Any]) -> tuple[CompileSettings, LoadSett
         CompileSettings(**{name: value for name, value in values.items() if name in compile_names}),
         LoadSettings(**{name: value for name, value in values.items() if name in load_names}),
     )
+
+
+def chosen_function(model: Model, name: str | None) -> Function:
+    """The function that ``--function`` names, else the one that calling the model calls.
+
+    Raises:
+        InvalidArgumentError: there are several and none is called ``main``.
+        NotFoundError: there is none of that name.
+    """
+    if name is not None:
+        return model.functions[name]
+    try:
+        return model.main
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{error} (name it with --function)") from error
 
 
 def open_model(path: str, values: Mapping[str, Any]) -> Model:

@@ -13,7 +13,7 @@ from ..model import Function, Model
 from ..trace import Span
 from .bench import _random_inputs
 from .console import format_bytes, print_json, print_table
-from .options import compile_options, load_options, open_model
+from .options import chosen_function, compile_options, load_options, open_model
 from .profile_report import (
     KernelSummary,
     MemorySample,
@@ -64,7 +64,7 @@ def command(
     """Record where the time of MODEL goes: a span per dispatch and worker, a table of kernels."""
     given = _parsed(inputs)
     with open_model(model_path, settings) as model:
-        function = model.main if function_name is None else model.functions[function_name]
+        function = chosen_function(model, function_name)
         arguments = given or _random_inputs(function, dict(settings["dim"]))
         for _ in range(warm_up):
             function.run(arguments)

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import InvalidArgumentError
 from ..model import Model
 from .console import format_bytes, print_json
-from .options import compile_options, load_options, open_model
+from .options import chosen_function, compile_options, load_options, open_model
 from .values import Tolerance, compare, format_result, parse_inputs, write_outputs
 
 __all__ = ["command"]
@@ -67,7 +67,7 @@ def command(
     """
     arguments = _parsed(inputs)
     with open_model(model_path, settings) as model:
-        function = model.main if function_name is None else model.functions[function_name]
+        function = chosen_function(model, function_name)
         result = function.run(arguments)
         values = list(result) if isinstance(result, tuple) else [] if result is None else [result]
         write_outputs(values, outputs)
