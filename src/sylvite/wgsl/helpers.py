@@ -77,7 +77,7 @@ def helper_source(name: str, type: Type) -> str:
     is_unary = name in UNARY
     body = (UNARY if is_unary else HELPERS)[name]
     if name == "is_nan" and type.scalar == "f16":
-        body = "return a != a;"
+        body = "return !(a == a);"
     result = type.of("bool") if is_unary else type
     parameters = "a: {T}" if is_unary else "a: {T}, b: {T}"
     head = f"fn {helper_name(name, type)}({parameters}) -> {result.wgsl} {{"

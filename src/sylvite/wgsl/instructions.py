@@ -125,9 +125,7 @@ def _comparison(writer: FunctionWriter, instruction: Instruction) -> None:
     elif template.count("{a}") > 1:
         a, b = writer.named(a), writer.named(b)
         if a.type.lanes > 1:
-            template = template.replace("false", "vec_false").replace("true", "vec_true")
-            of = a.type.of("bool").wgsl
-            template = template.replace("vec_false", f"{of}(false)").replace("vec_true", f"{of}(true)")
+            template = template.replace("false", f"{a.type.of('bool').wgsl}()")
     a, b = _runtime(writer, [a, b])
     text = template.format(a=a.operand, b=b.operand)
     is_atom = text.startswith("select(")

@@ -76,7 +76,8 @@ COMPARISONS: Final[Mapping[str, Comparison]] = {
     "OpSLessThan": Comparison("{a} < {b}", "i"),
     "OpSLessThanEqual": Comparison("{a} <= {b}", "i"),
     "OpFOrdEqual": Comparison("{a} == {b}", "a"),
-    "OpFUnordNotEqual": Comparison("{a} != {b}", "a"),
+    # Some implementations take != of numbers as ordered, others as unordered.
+    "OpFUnordNotEqual": Comparison("!({a} == {b})", "a"),
     "OpFOrdLessThan": Comparison("{a} < {b}", "a"),
     "OpFOrdLessThanEqual": Comparison("{a} <= {b}", "a"),
     "OpFOrdGreaterThan": Comparison("{a} > {b}", "a"),
@@ -92,8 +93,8 @@ COMPARISONS: Final[Mapping[str, Comparison]] = {
     "OpLogicalNotEqual": Comparison("{a} != {b}", "a"),
     "OpLogicalAnd": Comparison("{a} && {b}", "a"),
     "OpLogicalOr": Comparison("{a} || {b}", "a"),
-    "OpOrdered": Comparison("select({a} == {a}, false, {b} != {b})", "a"),
-    "OpUnordered": Comparison("select({a} != {a}, true, {b} != {b})", "a"),
+    "OpOrdered": Comparison("select(false, ({b} == {b}), ({a} == {a}))", "a"),
+    "OpUnordered": Comparison("!select(false, ({b} == {b}), ({a} == {a}))", "a"),
 }
 
 FUNCTIONS: Final[Mapping[str, Function]] = {

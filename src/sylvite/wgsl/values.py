@@ -65,7 +65,8 @@ def float_literal(bits: int, width: int) -> str | None:
 
 def _shortest(number: float, code: str) -> str:
     """The shortest decimal that rounds to a number of less than double precision."""
-    for digits in range(1, 18):
+    # Rounding up the largest number would give text beyond it, which is refused.
+    for digits in range(17 if abs(number) > 3.402e38 else 1, 18):
         text = f"{number:.{digits}g}"
         try:
             if struct.unpack(code, struct.pack(code, float(text)))[0] == number:
