@@ -1,4 +1,4 @@
-"""Kernels that compiled modules import by symbol: packed matrix products, packing, unpacking, softmax.
+"""Kernels that compiled modules import by symbol: matrix products, packing, unpacking, patches, softmax.
 
 `assemble` writes them for an engine's capabilities, so that one archive runs at full speed everywhere.
 """
@@ -11,11 +11,14 @@ from ..wasm import ModuleBuilder, ValueType
 from .gemm import Block, ElementKind, emit_block
 from .mmt4d import PRODUCT_TYPES, emit_mmt4d
 from .packing import emit_pack, emit_unpack
+from .patches import PATCH_TILE, PATCHES_NAME, emit_patches
 from .softmax import NAN_TO_ZERO, SOFTMAX_NAME, emit_softmax
 
 __all__ = [
     "KERNEL_NAMES",
     "NAN_TO_ZERO",
+    "PATCHES_NAME",
+    "PATCH_TILE",
     "PRODUCT_TYPES",
     "SOFTMAX_NAME",
     "Block",
@@ -24,7 +27,7 @@ __all__ = [
     "emit_block",
 ]
 
-KERNEL_NAMES = frozenset({"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack", SOFTMAX_NAME})
+KERNEL_NAMES = frozenset({"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack", PATCHES_NAME, SOFTMAX_NAME})
 """Symbols that `assemble`'s module exports."""
 
 
@@ -42,5 +45,6 @@ def assemble(*, relaxed: bool) -> bytes:
     emit_mmt4d(module, stack_pointer, relaxed=relaxed)
     emit_pack(module)
     emit_unpack(module)
+    emit_patches(module)
     emit_softmax(module, relaxed=relaxed)
     return module.build()
