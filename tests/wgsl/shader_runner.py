@@ -54,7 +54,16 @@ OpMemberDecorate %block_{element} 0 Offset 0
 %to_block_{element} = OpTypePointer StorageBuffer %block_{element}
 %to_{element} = OpTypePointer StorageBuffer %{element}
 """
-STRIDES = {"uint": 4, "int": 4, "float": 4, "v2uint": 8, "v4uint": 16, "v2float": 8, "v4float": 16, "v4int": 16}
+STRIDES = {
+    "uint": 4,
+    "int": 4,
+    "float": 4,
+    "v2uint": 8,
+    "v4uint": 16,
+    "v2float": 8,
+    "v4float": 16,
+    "v4int": 16,
+}
 
 
 def kernel(buffers, body, *, size=64, globals_="", functions="", decorations="", interface=""):

@@ -107,7 +107,9 @@ def run_words(provider, body, count, *inputs, element="uint", result="uint"):
     buffers = {f"in{index}": element for index in range(len(inputs))}
     text = sr.kernel({**buffers, "out": result}, body, size=64)
     text = text.replace("%lane = OpCompositeExtract %uint %whole 0\n", LANE)
-    text = text.replace("OpDecorate %id BuiltIn LocalInvocationId", "OpDecorate %id BuiltIn GlobalInvocationId")
+    text = text.replace(
+        "OpDecorate %id BuiltIn LocalInvocationId", "OpDecorate %id BuiltIn GlobalInvocationId"
+    )
     shader = sr.translate(text)
     arrays = {index: array for index, array in enumerate([*inputs, np.zeros(count, U)])}
     return sr.run(provider, shader, arrays, groups=(-(-count // 64), 1, 1))[len(inputs)]
@@ -176,8 +178,20 @@ def test_bit_functions_agree_with_numpy(name, provider):
     [
         ("OpConvertFToS", "float", "uint", [-1.0, -127.9, 3.7, 0.0], np.array([-1, -127, 3, 0], I)),
         ("OpConvertFToU", "float", "int", [1.0, 4e9, 3.7, 0.0], np.array([1, 4000000000, 3, 0], np.int64)),
-        ("OpConvertSToF", "uint", "float", [0xFFFFFFFF, 5, 0x80000000, 0], np.array([-1, 5, -(2.0**31), 0], F)),
-        ("OpConvertUToF", "int", "float", [0xFFFFFFFF, 5, 0x80000000, 0], np.array([2.0**32, 5, 2.0**31, 0], F)),
+        (
+            "OpConvertSToF",
+            "uint",
+            "float",
+            [0xFFFFFFFF, 5, 0x80000000, 0],
+            np.array([-1, 5, -(2.0**31), 0], F),
+        ),
+        (
+            "OpConvertUToF",
+            "int",
+            "float",
+            [0xFFFFFFFF, 5, 0x80000000, 0],
+            np.array([2.0**32, 5, 2.0**31, 0], F),
+        ),
         ("OpBitcast", "float", "uint", [1.0, -0.0, 2.5, 1e20], np.array([1.0, -0.0, 2.5, 1e20], F)),
         ("OpBitcast", "uint", "int", [0xFFFFFFFF, 5, 1 << 31, 0], np.array([0xFFFFFFFF, 5, 1 << 31, 0], U)),
     ],

@@ -201,7 +201,14 @@ OpFunctionEnd
     body_start = text.index("%whole = OpLoad")
     head, rest = text[:body_start], text[body_start:].replace("OpReturn\n", "", 1)
     first, *others = body.split("\n")
-    text = head + first + "\n" + rest.split("\nOpFunctionEnd")[0] + "\n".join(others) + "OpReturn\nOpFunctionEnd\n"
+    text = (
+        head
+        + first
+        + "\n"
+        + rest.split("\nOpFunctionEnd")[0]
+        + "\n".join(others)
+        + "OpReturn\nOpFunctionEnd\n"
+    )
     shader = sr.translate(text)
     np.testing.assert_array_equal(sr.run(provider, shader, {0: np.zeros(64, U)})[0], LANES * 3)
 
@@ -209,7 +216,11 @@ OpFunctionEnd
 def test_merged_bindings_of_different_elements_share_one_buffer(provider):
     body = sr.load("v", "quads", "v4float") + "%w = OpCompositeInsert %v4float %half %v 1\n"
     body += "%x = OpVectorShuffle %v4float %w %w 3 2 1 0\n" + sr.store("x", "quads", "v4float")
-    body += sr.load("word", "words", "uint", "%u64") + "%r = OpIAdd %uint %word %lane\n" + sr.store("r", "out", "uint")
+    body += (
+        sr.load("word", "words", "uint", "%u64")
+        + "%r = OpIAdd %uint %word %lane\n"
+        + sr.store("r", "out", "uint")
+    )
     globals_ = "%half = OpConstant %float 0.5\n%u64 = OpConstant %uint 64\n"
     text = sr.kernel({"quads": "v4float", "words": "uint", "out": "uint"}, body, globals_=globals_, size=16)
     shader = sr.translate(text, merged=(((0, 0), (0, 1)),))
@@ -258,7 +269,9 @@ OpMemberDecorate %push_block 1 Offset 16
 
 
 def test_vector_operations_on_bools_and_components(provider):
-    body = sr.load("v", "in", "v4uint") + """
+    body = (
+        sr.load("v", "in", "v4uint")
+        + """
 %c0 = OpULessThan %v4bool %v %fours
 %c1 = OpINotEqual %v4bool %v %ones
 %both = OpLogicalAnd %v4bool %c0 %c1
@@ -268,10 +281,14 @@ def test_vector_operations_on_bools_and_components(provider):
 %t = OpSelect %v4uint %none %ones %s
 %d = OpVectorExtractDynamic %uint %t %lane
 %e = OpSelect %uint %flag %d %u0
-""".replace("%flag", "%isany") + sr.store("e", "out", "uint")
+""".replace("%flag", "%isany")
+        + sr.store("e", "out", "uint")
+    )
     body = body.replace("%d = Op", "%isany = OpAny %bool %any\n%d = Op")
     globals_ = "%fours = OpConstantComposite %v4uint %u4 %u4 %u4 %u4\n%ones = OpConstantComposite %v4uint %u1 %u1 %u1 %u1\n"
-    body = body.replace('%at_v = OpAccessChain %to_v4uint %in %u0 %lane', '%at_v = OpAccessChain %to_v4uint %in %u0 %u0')
+    body = body.replace(
+        "%at_v = OpAccessChain %to_v4uint %in %u0 %lane", "%at_v = OpAccessChain %to_v4uint %in %u0 %u0"
+    )
     shader = sr.translate(sr.kernel({"in": "v4uint", "out": "uint"}, body, globals_=globals_, size=4))
     got = sr.run(provider, shader, {0: np.array([0, 1, 3, 9], U), 1: np.zeros(4, U)})[1]
     assert got.tolist() == [0, 1, 3, 1]
@@ -280,10 +297,22 @@ def test_vector_operations_on_bools_and_components(provider):
 @pytest.mark.parametrize(
     ("globals_", "body", "names"),
     [
-        ("%long = OpTypeInt 64 0\n%l = OpConstant %long 5\n", "%r = OpIAdd %long %l %l\nOpStore %whole %r\n", "OpTypeInt"),
-        ("", "%r = OpBitcast %v2uint %lane\n" + sr.store("lane", "out", "uint").replace("%lane\n", "%r\n"), "OpBitcast"),
+        (
+            "%long = OpTypeInt 64 0\n%l = OpConstant %long 5\n",
+            "%r = OpIAdd %long %l %l\nOpStore %whole %r\n",
+            "OpTypeInt",
+        ),
+        (
+            "",
+            "%r = OpBitcast %v2uint %lane\n" + sr.store("lane", "out", "uint").replace("%lane\n", "%r\n"),
+            "OpBitcast",
+        ),
         ("", "OpMemoryBarrier %u1 %u0\n", "OpMemoryBarrier"),
-        ("%half = OpTypeFloat 16\n", "%r = OpConvertUToF %half %lane\n%s = OpFAdd %half %r %r\n", "OpTypeFloat"),
+        (
+            "%half = OpTypeFloat 16\n",
+            "%r = OpConvertUToF %half %lane\n%s = OpFAdd %half %r %r\n",
+            "OpTypeFloat",
+        ),
     ],
 )
 def test_what_wgsl_lacks_is_refused_by_name_and_offset(globals_, body, names):

@@ -23,9 +23,7 @@ __all__ = ["BUILTINS", "supported", "write"]
 SKIPPED: Final = frozenset({"OpNop", "OpUndef", "OpName", "OpLine", "OpNoLine", "OpAccessChain",
                             "OpInBoundsAccessChain"})  # fmt: skip
 UNIFORM_MEMORY: Final = 0x40
-WORKGROUP_MEMORY: Final = 0x100
 SCOPE_WORKGROUP: Final = 2
-SCOPE_SUBGROUP: Final = 3
 
 
 def write(writer: FunctionWriter, instruction: Instruction) -> None:
@@ -565,7 +563,7 @@ def _barrier(writer: FunctionWriter, instruction: Instruction) -> None:
     execution, memory, semantics = scopes
     if execution is None or memory is None or semantics is None:
         raise writer.scope.refuse(instruction, "its scopes are not constants")
-    if execution not in (SCOPE_WORKGROUP, SCOPE_SUBGROUP):
+    if execution != SCOPE_WORKGROUP:
         raise writer.scope.refuse(instruction, f"scope {execution}")
     writer.flush()
     writer.statement("workgroupBarrier();")
