@@ -1,12 +1,14 @@
 """Every operation on edge values, run on both providers, against numpy."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from tests.wgsl import shader_runner as sr
 
-U, I, F = np.uint32, np.int32, np.float32
+U, S, F = np.uint32, np.int32, np.float32
 WORDS = np.array([0, 1, 2, 3, 7, 31, 32, 255, 65536, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFE, 0xFFFFFFFF,
                   0x12345678, 0xDEADBEEF], U)  # fmt: skip
 NUMBERS = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.25, 1e-20, -1e20, 123456.7, 2.0**31, 7.0,
@@ -20,12 +22,12 @@ def pairs(values):
 
 
 def truncated_remainder(a, b):
-    return (np.fmod(a.astype(np.int64), b.astype(np.int64))).astype(I)
+    return (np.fmod(a.astype(np.int64), b.astype(np.int64))).astype(S)
 
 
 def truncated_quotient(a, b):
     a, b = a.astype(np.int64), b.astype(np.int64)
-    return (np.sign(a) * np.sign(b) * (abs(a) // abs(b))).astype(I)
+    return (np.sign(a) * np.sign(b) * (abs(a) // abs(b))).astype(S)
 
 
 def nonzero(a, b):
@@ -47,26 +49,26 @@ INTEGER = {
     "OpIMul": (lambda a, b: a * b, U, None),
     "OpUDiv": (lambda a, b: a // b, U, nonzero),
     "OpUMod": (lambda a, b: a % b, U, nonzero),
-    "OpSDiv": (truncated_quotient, I, divisible),
-    "OpSRem": (truncated_remainder, I, divisible),
-    "OpSMod": (lambda a, b: a % b, I, divisible),
+    "OpSDiv": (truncated_quotient, S, divisible),
+    "OpSRem": (truncated_remainder, S, divisible),
+    "OpSMod": (lambda a, b: a % b, S, divisible),
     "OpBitwiseAnd": (lambda a, b: a & b, U, None),
     "OpBitwiseOr": (lambda a, b: a | b, U, None),
     "OpBitwiseXor": (lambda a, b: a ^ b, U, None),
     "OpShiftLeftLogical": (lambda a, b: a << b, U, in_range),
     "OpShiftRightLogical": (lambda a, b: a >> b, U, in_range),
-    "OpShiftRightArithmetic": (lambda a, b: a >> b, I, lambda a, b: (b >= 0) & (b < 32)),
+    "OpShiftRightArithmetic": (lambda a, b: a >> b, S, lambda a, b: (b >= 0) & (b < 32)),
     "UMin": (np.minimum, U, None),
     "UMax": (np.maximum, U, None),
-    "SMin": (np.minimum, I, None),
-    "SMax": (np.maximum, I, None),
+    "SMin": (np.minimum, S, None),
+    "SMax": (np.maximum, S, None),
 }
 COMPARED = {
     "OpIEqual": (np.equal, U), "OpINotEqual": (np.not_equal, U), "OpULessThan": (np.less, U),
     "OpULessThanEqual": (np.less_equal, U), "OpUGreaterThan": (np.greater, U),
-    "OpUGreaterThanEqual": (np.greater_equal, U), "OpSLessThan": (np.less, I),
-    "OpSLessThanEqual": (np.less_equal, I), "OpSGreaterThan": (np.greater, I),
-    "OpSGreaterThanEqual": (np.greater_equal, I), "OpFOrdEqual": (np.equal, F),
+    "OpUGreaterThanEqual": (np.greater_equal, U), "OpSLessThan": (np.less, S),
+    "OpSLessThanEqual": (np.less_equal, S), "OpSGreaterThan": (np.greater, S),
+    "OpSGreaterThanEqual": (np.greater_equal, S), "OpFOrdEqual": (np.equal, F),
     "OpFOrdLessThan": (np.less, F), "OpFOrdLessThanEqual": (np.less_equal, F), "OpFOrdGreaterThan": (np.greater, F),
     "OpFOrdGreaterThanEqual": (np.greater_equal, F), "OpFUnordNotEqual": (np.not_equal, F),
     "OpFUnordLessThan": (lambda a, b: ~(a >= b), F), "OpFUnordLessThanEqual": (lambda a, b: ~(a > b), F),
@@ -92,8 +94,8 @@ UNARY_WORDS = {
     "OpBitReverse": lambda a: np.array([int(f"{int(x):032b}"[::-1], 2) for x in a], U),
     "OpBitCount": lambda a: np.array([int(x).bit_count() if hasattr(int, "bit_count") else bin(int(x)).count("1")
                                       for x in a], U),
-    "FindILsb": lambda a: np.array([(int(x) & -int(x)).bit_length() - 1 for x in a]).astype(I).view(U),
-    "FindUMsb": lambda a: np.array([int(x).bit_length() - 1 for x in a]).astype(I).view(U),
+    "FindILsb": lambda a: np.array([(int(x) & -int(x)).bit_length() - 1 for x in a]).astype(S).view(U),
+    "FindUMsb": lambda a: np.array([int(x).bit_length() - 1 for x in a]).astype(S).view(U),
 }  # fmt: skip
 
 
@@ -111,7 +113,7 @@ def run_words(provider, body, count, *inputs, element="uint", result="uint"):
         "OpDecorate %id BuiltIn LocalInvocationId", "OpDecorate %id BuiltIn GlobalInvocationId"
     )
     shader = sr.translate(text)
-    arrays = {index: array for index, array in enumerate([*inputs, np.zeros(count, U)])}
+    arrays = dict(enumerate([*inputs, np.zeros(count, U)]))
     return sr.run(provider, shader, arrays, groups=(-(-count // 64), 1, 1))[len(inputs)]
 
 
@@ -176,7 +178,7 @@ def test_bit_functions_agree_with_numpy(name, provider):
 @pytest.mark.parametrize(
     ("name", "source", "target", "values", "expected"),
     [
-        ("OpConvertFToS", "float", "uint", [-1.0, -127.9, 3.7, 0.0], np.array([-1, -127, 3, 0], I)),
+        ("OpConvertFToS", "float", "uint", [-1.0, -127.9, 3.7, 0.0], np.array([-1, -127, 3, 0], S)),
         ("OpConvertFToU", "float", "int", [1.0, 4e9, 3.7, 0.0], np.array([1, 4000000000, 3, 0], np.int64)),
         (
             "OpConvertSToF",
@@ -212,7 +214,7 @@ def test_extended_arithmetic_gives_both_halves(name, provider):
     body += "%r = OpCompositeExtract %uint %p 1\n" + sr.store("r", "out", "uint")
     got = run_words(provider, body, len(a), a, b)
     wide = [(int(x), int(y)) for x, y in zip(a, b, strict=True)]
-    signed = [(int(x), int(y)) for x, y in zip(a.view(I), b.view(I), strict=True)]
+    signed = [(int(x), int(y)) for x, y in zip(a.view(S), b.view(S), strict=True)]
     expected = {
         "OpIAddCarry": [x + y >> 32 for x, y in wide],
         "OpISubBorrow": [int(x < y) for x, y in wide],

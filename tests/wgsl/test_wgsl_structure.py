@@ -1,5 +1,7 @@
 """Control flow, memory, barriers, atomics, functions and merged bindings, run on both providers."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import numpy as np
