@@ -322,7 +322,7 @@ def test_compile_tuned_depthwise_convolution_has_the_plain_build_bits(size, stri
 
 
 LOOP = """          %7 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3, d4, d5) -> \
-(d0, d3, d1 * 2 + d4, d2 * 2 + d5)>, affine_map<(d0, d1, d2, d3, d4, d5) -> (d3, d4, d5)>, \
+(d0, d3, d1 * 2 + d4, d2$STRIDE + d5)>, affine_map<(d0, d1, d2, d3, d4, d5) -> (d3, d4, d5)>, \
 affine_map<(d0, d1, d2, d3, d4, d5) -> (d0, d3, d1, d2)>], iterator_types = \
 ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]} \
 ins(%6, %3 : tensor<1x48x41x81xf32>, tensor<48x3x2xf32>) outs(%5 : tensor<1x48x20x40xf32>) \
@@ -336,14 +336,18 @@ vector_common_parallel = [0, 1, 4, 1, 0, 0], vector_reduction = [0, 0, 0, 0, 1, 
 """
 
 
+def loop(operation="addf", stride=""):
+    return LOOP.replace("$OP", operation).replace("$STRIDE", stride)
+
+
 def test_write_out_depthwise_names_every_term_in_order():
-    text = write_out_depthwise(LOOP.replace("$OP", "addf"))
+    text = write_out_depthwise(loop())
     assert text.count("tensor.extract_slice %6[") == text.count("tensor.extract_slice %3[") == 6
-    assert "%6[0, 0, 2, 1] [1, 48, 20, 40] [1, 1, 2, 2]" in text
+    assert "%6[0, 0, 2, 1] [1, 48, 20, 40] [1, 1, 2, 1]" in text
     assert "distribution = [0, 24, 10, 20], vector_common_parallel = [0, 1, 1, 4]" in text
     assert [f"%t{n}" for n in range(6)] == re.findall(r"(%t\d) =", text)
 
 
-def test_write_out_depthwise_leaves_other_bodies():
-    text = LOOP.replace("$OP", "maximumf")
+@pytest.mark.parametrize("text", [loop("maximumf"), loop(stride=" * 2")], ids=["body", "stride along the row"])
+def test_write_out_depthwise_leaves_other_loops(text):
     assert write_out_depthwise(text) == text

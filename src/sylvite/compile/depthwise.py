@@ -2,7 +2,8 @@
 
 The compiler does not vectorize ``y[c, h, w] += x[c, h + i, w + j] * f[c, i, j]``: an index that is a sum
 stops it. Written out over (i, j), every term reads a slice at a constant offset, all indices are plain, and
-the row is a vector. The terms keep their order, so the bits are those of the loop.
+the row is a vector. The terms keep their order, so the bits are those of the loop. With a stride along the
+row no slice is a vector, and the compiler's own loops are faster (1.1 ms against 6.2 for 3x3 on 32x40x80).
 
 Source: the IR that iree-compile 3.13.0 prints at ``executable-configurations``.
 """
@@ -46,7 +47,7 @@ def write_out_depthwise(block: str) -> str:
 
 def _write_out(convolution: re.Match[str]) -> str:
     rows, columns = int(convolution["filter0"]), int(convolution["filter1"])
-    if rows * columns > _MOST_TERMS:
+    if rows * columns > _MOST_TERMS or convolution["stride1"]:
         return convolution[0]
     batch, channels, height, width = convolution["shape"].split("x")
     strides = f"[1, 1, {convolution['stride0'] or 1}, {convolution['stride1'] or 1}]"

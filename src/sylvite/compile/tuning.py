@@ -31,7 +31,7 @@ from .unpacking import write_in_place
 
 __all__ = ["VERSION", "Retargeted", "first_half_flags", "retarget", "second_half_flags"]
 
-VERSION = 6
+VERSION = 7
 """Raised when a build comes out differently; cached modules depend on it."""
 
 _STAGE = "executable-configurations"
