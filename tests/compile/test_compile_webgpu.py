@@ -54,14 +54,14 @@ def kernel(pipeline, element):
 
 @pytest.mark.parametrize("element", ["i8", "i1", "f16"])
 def test_kernels_on_narrow_elements_are_left_scalar(element):
-    assert "BaseDistribute" in webgpu.scalar_narrow_kernels(kernel("BaseVectorize", element))
+    assert "BaseDistribute" in webgpu.repair_kernels(kernel("BaseVectorize", element))
 
 
 def test_kernels_on_words_are_left_alone_and_other_forms_refused():
     text = kernel("BaseVectorize", "f32")
-    assert webgpu.scalar_narrow_kernels(text) == text
+    assert webgpu.repair_kernels(text) == text
     with pytest.raises(CompileError, match="kernel k "):
-        webgpu.scalar_narrow_kernels(kernel("MatmulPromoteVectorize", "i8"))
+        webgpu.repair_kernels(kernel("MatmulPromoteVectorize", "i8"))
 
 
 def test_parameters_of_wide_integers_are_put_into_the_module():

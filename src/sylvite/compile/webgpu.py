@@ -1,7 +1,7 @@
 """Programs for WebGPU: SPIR-V that stays within what WebGPU guarantees.
 
 The compiler has no WebGPU target. Its SPIR-V back end gets a target of our own that says what WebGPU
-guarantees: 32-bit types, 256 invocations and 16 KiB per workgroup, no subgroups. Three things it does are put
+guarantees: 32-bit types, 256 invocations and 16 KiB per workgroup, no subgroups. Some things it does are put
 right in the text between its stages:
 
 * **64-bit integers** do not exist in WGSL. The compiler can turn them into 32-bit ones, but then reads the
@@ -10,7 +10,9 @@ right in the text between its stages:
   those that do not fit, and saturates the ends of slices). Functions are marked, so that values of inputs
   are checked at each call.
 * **Kernels on 8- and 16-bit elements** that it vectorizes are wrong for targets without such types in
-  memory: it takes an element for a whole word. They are left scalar (`scalar_narrow_kernels`).
+  memory: it takes an element for a whole word. They are left scalar (`repair_kernels`).
+* **Convolutions** that it does not vectorize race: filling the result and adding to it are given to
+  invocations in different orders, without a barrier. They are made with one invocation per workgroup.
 * **Parameters** of 64-bit integers are put into the module, where they become narrow too.
 
 Source: the IR that iree-compile 3.13.0 prints at ``input`` and at ``executable-configurations``.
@@ -40,11 +42,11 @@ __all__ = [
     "inline_wide_parameters",
     "mark_narrowed",
     "narrow_signature",
-    "scalar_narrow_kernels",
+    "repair_kernels",
     "uses_wide_integers",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 4
 """Raised when a build comes out differently; cached modules depend on it."""
 
 STAGE: Final = "executable-configurations"
@@ -70,6 +72,9 @@ _WASM_TARGET: Final = (
 _ALIAS_FLAG: Final = "--iree-stream-resource-alias-mutable-bindings=true"
 """Bind a buffer that a kernel reads and writes once: WebGPU refuses to bind it twice."""
 
+_ALIGNMENT_FLAG: Final = "--iree-stream-resource-min-offset-alignment=256"
+"""Lay buffers out so that WebGPU can bind them where they are: its offsets are multiples of up to 256."""
+
 _LONG_LINE: Final = 1 << 16
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 _OPEN_END: Final = 1 << 62
@@ -94,7 +99,9 @@ _BARRIER = re.compile(
     r"join\((?P<values>.*?) : (?P<types>.*)\) => (?P<tail>.*)$"
 )
 _DIM = re.compile(r"^\s*%[\w.$-]+ = tensor\.dim (?P<value>%[\w.$-]+?)(?:#(?P<index>\d+))?, ")
-_KERNEL = re.compile(r"^\s*func\.func @(?P<name>[\w.$-]+)\(.*spirv_pipeline<(?P<pipeline>\w+)>")
+_KERNEL = re.compile(r'^\s*func\.func @(?P<name>"[^"]*"|[\w.$-]+)\(.*spirv_pipeline<(?P<pipeline>\w+)>')
+_WORKGROUP_SIZE = re.compile(r"workgroup_size = \[[\d, ]*\]")
+_WINDOWS = re.compile(r"linalg\.\w*(?:conv|pooling)|affine_map<\([^)]*\) -> \([^)]*d\d+(?: \* \d+)? \+ d\d+")
 _NARROW = re.compile(r"dispatch\.tensor<\w+:tensor<[\dx?]*(?:i1|i2|i4|i8|i16|f16|bf16)>")
 
 
@@ -278,35 +285,48 @@ def _pair_lines(indent: str, value: str, dims: str, number: int) -> Iterator[str
     yield f"{indent}}} -> {wide}"
 
 
-def scalar_narrow_kernels(text: str) -> str:
-    """Leave kernels on elements of less than 32 bits scalar.
+def repair_kernels(text: str) -> str:
+    """Have kernels made in a form that is right: scalar when elements are narrow, and by one invocation per
+    workgroup when several would race.
 
     Raises:
-        CompileError: such a kernel is of a kind that cannot be left scalar; names it.
+        CompileError: a kernel is of a kind that cannot be made right; names it.
     """
     lines = text.splitlines()
     for index, line in enumerate(lines):
         found = _KERNEL.match(line) if len(line) < _LONG_LINE else None
-        if found is None or found["pipeline"] == "BaseDistribute" or not _is_narrow(lines, index):
+        if found is None:
             continue
-        if found["pipeline"] != "BaseVectorize":
-            raise CompileError(
-                f"kernel {found['name']} handles elements of less than 32 bits in a form "
-                f"({found['pipeline']}) that the compiler gets wrong for WebGPU"
-            )
-        lines[index] = line.replace("spirv_pipeline<BaseVectorize>", "spirv_pipeline<BaseDistribute>")
+        body = list(_kernel_lines(lines, index))
+        pipeline = found["pipeline"]
+        if any(_NARROW.search(part) for part in body) and pipeline != "BaseDistribute":
+            if pipeline != "BaseVectorize":
+                raise CompileError(
+                    f"kernel {found['name'].strip(chr(34))} handles elements of less than 32 bits in a form "
+                    f"({pipeline}) that the compiler gets wrong for WebGPU"
+                )
+            line = line.replace("spirv_pipeline<BaseVectorize>", "spirv_pipeline<BaseDistribute>")
+            pipeline = "BaseDistribute"
+        if pipeline == "BaseDistribute" and _races(body):
+            line = _WORKGROUP_SIZE.sub("workgroup_size = [1, 1, 1]", line)
+        lines[index] = line
     return "\n".join(lines) + "\n"
 
 
-def _is_narrow(lines: list[str], begin: int) -> bool:
-    """Whether the kernel that begins at a line has narrow tensors at its border."""
+def _kernel_lines(lines: list[str], begin: int) -> Iterator[str]:
+    """The lines of the kernel that begins at a line, without long constants."""
     for line in lines[begin + 1 :]:
         if len(line) < _LONG_LINE:
-            if _NARROW.search(line):
-                return True
             if "func.func @" in line or line.startswith("  hal.executable"):
-                return False
-    return False
+                return
+            yield line
+
+
+def _races(body: Sequence[str]) -> bool:
+    """Whether a kernel fills its result and then adds windows to it: the compiler gives the two loops to
+    invocations in different orders, without a barrier between them."""
+    fills = any("linalg.fill" in line for line in body)
+    return fills and any(_WINDOWS.search(line) for line in body)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -337,9 +357,9 @@ class Stages:
             text = self._text(Path("wide.mlir"), "demoted.mlir", narrowing)
             self._write("narrow.mlir", narrow_signature(mark_narrowed(text)))
             source = Path("narrow.mlir")
-        target = (f"--iree-hal-target-device={device}", _ALIAS_FLAG, *flags)
+        target = (f"--iree-hal-target-device={device}", _ALIAS_FLAG, _ALIGNMENT_FLAG, *flags)
         text = self._text(source, "configured.mlir", (f"--compile-to={STAGE}", *target))
-        self._write("scalar.mlir", scalar_narrow_kernels(text))
+        self._write("scalar.mlir", repair_kernels(text))
         self.run(Path("scalar.mlir"), output, (f"--compile-from={STAGE}", *target))
 
     def _text(self, source: Path, name: str, flags: Sequence[str]) -> str:
