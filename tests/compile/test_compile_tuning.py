@@ -348,6 +348,8 @@ def test_write_out_depthwise_names_every_term_in_order():
     assert [f"%t{n}" for n in range(6)] == re.findall(r"(%t\d) =", text)
 
 
-@pytest.mark.parametrize("text", [loop("maximumf"), loop(stride=" * 2")], ids=["body", "stride along the row"])
+@pytest.mark.parametrize(
+    "text", [loop("maximumf"), loop(stride=" * 2")], ids=["body", "stride along the row"]
+)
 def test_write_out_depthwise_leaves_other_loops(text):
     assert write_out_depthwise(text) == text
