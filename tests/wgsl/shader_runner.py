@@ -105,7 +105,9 @@ def _gpu(provider):
     if missing is not None:
         return missing
     module = importlib.import_module(PROVIDERS[provider])
-    return module.gpu.request_adapter_sync().request_device_sync()
+    adapter = module.gpu.request_adapter_sync()
+    wanted = ["subgroups"] if provider == "dawn" and "subgroups" in adapter.features else []
+    return adapter.request_device_sync(required_features=wanted)
 
 
 def device(provider):

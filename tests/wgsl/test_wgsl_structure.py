@@ -296,6 +296,32 @@ def test_vector_operations_on_bools_and_components(provider):
     assert got.tolist() == [0, 1, 3, 1]
 
 
+SUBGROUPS = {
+    "OpGroupNonUniformIAdd %uint %u3 Reduce %lane": lambda lanes: np.full(len(lanes), lanes.sum()),
+    "OpGroupNonUniformIAdd %uint %u3 ExclusiveScan %lane": lambda lanes: np.cumsum(lanes) - lanes,
+    "OpGroupNonUniformUMax %uint %u3 Reduce %lane": lambda lanes: np.full(len(lanes), lanes.max()),
+    "OpGroupNonUniformSMin %uint %u3 Reduce %lane": lambda lanes: np.full(len(lanes), lanes.min()),
+    "OpGroupNonUniformShuffleXor %uint %u3 %lane %u1": lambda lanes: lanes ^ 1,
+    "OpGroupNonUniformBroadcastFirst %uint %u3 %lane": lambda lanes: np.full(len(lanes), lanes[0]),
+}
+
+
+@pytest.mark.parametrize("operation", SUBGROUPS)
+def test_subgroup_operations_where_the_device_has_them(operation):
+    gpu = sr.device("dawn")
+    if "subgroups" not in gpu.features:
+        pytest.skip("the adapter has no subgroups")
+    info = gpu.adapter.info
+    size = int(info.get("subgroup_min_size", 0) or 4)
+    body = f"%r = {operation}\n" + sr.store("r", "out", "uint")
+    text = sr.kernel({"out": "uint"}, body, size=size)
+    with pytest.raises(errors.UnsupportedFeatureError, match="subgroups"):
+        sr.translate(text)
+    shader = sr.translate(text, features=frozenset({"subgroups"}))
+    got = sr.run("dawn", shader, {0: np.zeros(size, U)})[0]
+    np.testing.assert_array_equal(got, SUBGROUPS[operation](LANES[:size]))
+
+
 @pytest.mark.parametrize(
     ("globals_", "body", "names"),
     [

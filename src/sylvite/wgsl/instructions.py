@@ -12,6 +12,7 @@ from . import places
 from .extended import EXTENDED, EXTENDED_HELPERS
 from .operations import BINARY, COMPARISONS, CONVERSIONS, FUNCTIONS, UNARY, Function
 from .places import BUILTINS, constant_step
+from .subgroups import ARITHMETIC, EXCHANGES, SCANS
 from .types import Type, scalar_type
 from .values import Value, integer_literal, zero
 
@@ -571,6 +572,33 @@ def _barrier(writer: FunctionWriter, instruction: Instruction) -> None:
         writer.statement("storageBarrier();")
 
 
+def _exchange(writer: FunctionWriter, instruction: Instruction) -> None:
+    writer.scope.need_subgroups(instruction)
+    name, count = EXCHANGES[instruction.name]
+    parts = _operands(writer, instruction, 1)
+    if len(parts) != count:
+        raise _mismatch(writer, instruction, f"{len(parts)} operands, not {count}")
+    parts = [*parts[:1], *(writer.cast(part, "u32") for part in parts[1:])]
+    text = f"{name}({', '.join(_argument(part) for part in parts)})"
+    type = writer.type_of(instruction)
+    if count and name not in ("subgroupBallot",) and parts[0].type.wgsl != type.wgsl:
+        raise _mismatch(writer, instruction, f"gives {parts[0].type.wgsl}, not {type.wgsl}")
+    _named_result(writer, instruction, text, type)
+
+
+def _group_arithmetic(writer: FunctionWriter, instruction: Instruction) -> None:
+    writer.scope.need_subgroups(instruction)
+    name, domain = ARITHMETIC[instruction.name]
+    scan = SCANS.get(instruction.number(1))
+    if scan is None or (scan and name not in ("Add", "Mul")):
+        raise writer.scope.refuse(instruction, f"group operation {instruction.number(1)}")
+    result = writer.type_of(instruction)
+    part = _seen(writer, writer.value(instruction.number(2), instruction), domain, result)
+    if part.type.lanes != result.lanes:
+        raise _mismatch(writer, instruction, f"gives {part.type.wgsl}, not {result.wgsl}")
+    _named_result(writer, instruction, f"subgroup{scan}{name}({part.text})", part.type)
+
+
 _HANDLERS: Final[dict[str, Callable[[FunctionWriter, Instruction], None]]] = {
     **dict.fromkeys(BINARY, _binary),
     **dict.fromkeys(COMPARISONS, _comparison),
@@ -578,6 +606,8 @@ _HANDLERS: Final[dict[str, Callable[[FunctionWriter, Instruction], None]]] = {
     **dict.fromkeys(UNARY, _unary),
     **dict.fromkeys(CONVERSIONS, _conversion),
     **dict.fromkeys(ATOMICS, _atomic),
+    **dict.fromkeys(EXCHANGES, _exchange),
+    **dict.fromkeys(ARITHMETIC, _group_arithmetic),
     "OpAtomicIIncrement": _atomic,
     "OpAtomicIDecrement": _atomic,
     "OpAtomicLoad": _atomic_load,
