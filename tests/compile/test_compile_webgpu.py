@@ -57,6 +57,21 @@ def test_kernels_on_narrow_elements_are_left_scalar(element):
     assert "BaseDistribute" in webgpu.repair_kernels(kernel("BaseVectorize", element))
 
 
+@pytest.mark.parametrize(
+    ("offset", "size", "extent", "is_scalar"),
+    [(1, 96, 98, True), (4, 96, 98, True), (4, 92, 96, False), (0, 98, 98, False), ("%o", 4, 96, True)],
+)
+def test_kernels_on_parts_of_rows_are_left_scalar_unless_they_begin_at_vectors(
+    offset, size, extent, is_scalar
+):
+    text = kernel("BaseVectorize", "f32") + (
+        f"  iree_tensor_ext.dispatch.tensor.store %6, %1, offsets = [0, {offset}], sizes = [8, {size}], "
+        f"strides = [1, 1] : tensor<8x{size}xf32> -> "
+        f"!iree_tensor_ext.dispatch.tensor<readwrite:tensor<8x{extent}xf32>>\n"
+    )
+    assert ("BaseDistribute" in webgpu.repair_kernels(text)) is is_scalar
+
+
 def test_kernels_on_words_are_left_alone_and_other_forms_refused():
     text = kernel("BaseVectorize", "f32")
     assert webgpu.repair_kernels(text) == text

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.compiler
 make, types = onnx.helper, onnx.TensorProto
 
 
-SLOW = ("magika", "minilm-f32", "minilm-int8")
+SLOW = ("rapidocr-cls", "mtcnn-pnet", "magika", "minilm-f32", "minilm-int8")
 
 
 def model(nodes, inputs, outputs, weights=()):

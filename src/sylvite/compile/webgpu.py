@@ -10,7 +10,8 @@ right in the text between its stages:
   those that do not fit, and saturates the ends of slices). Functions are marked, so that values of inputs
   are checked at each call.
 * **Kernels on 8- and 16-bit elements** that it vectorizes are wrong for targets without such types in
-  memory: it takes an element for a whole word. They are left scalar (`repair_kernels`).
+  memory: it takes an element for a whole word. They are left scalar (`repair_kernels`), and so
+  are kernels on parts of rows, such as the inside of padding, that do not begin at a multiple of four.
 * **Convolutions** that it does not vectorize race: filling the result and adding to it are given to
   invocations in different orders, without a barrier. They are made with one invocation per workgroup.
 * **Parameters** of 64-bit integers are put into the module, where they become narrow too.
@@ -46,7 +47,7 @@ __all__ = [
     "uses_wide_integers",
 ]
 
-VERSION: Final = 4
+VERSION: Final = 6
 """Raised when a build comes out differently; cached modules depend on it."""
 
 STAGE: Final = "executable-configurations"
@@ -102,6 +103,10 @@ _DIM = re.compile(r"^\s*%[\w.$-]+ = tensor\.dim (?P<value>%[\w.$-]+?)(?:#(?P<ind
 _KERNEL = re.compile(r'^\s*func\.func @(?P<name>"[^"]*"|[\w.$-]+)\(.*spirv_pipeline<(?P<pipeline>\w+)>')
 _WORKGROUP_SIZE = re.compile(r"workgroup_size = \[[\d, ]*\]")
 _WINDOWS = re.compile(r"linalg\.\w*(?:conv|pooling)|affine_map<\([^)]*\) -> \([^)]*d\d+(?: \* \d+)? \+ d\d+")
+_SLICE = re.compile(
+    r"dispatch\.tensor\.(?:load|store) .*offsets = \[(?:.*, )?(?P<offset>[^],]+)\], sizes = \[(?:.*, )?"
+    r"(?P<size>[^],]+)\], .*dispatch\.tensor<\w+:tensor<(?:[\d?]+x)*(?P<extent>[\d?]+)x\w+>>"
+)
 _NARROW = re.compile(r"dispatch\.tensor<\w+:tensor<[\dx?]*(?:i1|i2|i4|i8|i16|f16|bf16)>")
 
 
@@ -299,11 +304,11 @@ def repair_kernels(text: str) -> str:
             continue
         body = list(_kernel_lines(lines, index))
         pipeline = found["pipeline"]
-        if any(_NARROW.search(part) for part in body) and pipeline != "BaseDistribute":
+        if pipeline != "BaseDistribute" and any(_is_never_vectors(part) for part in body):
             if pipeline != "BaseVectorize":
                 raise CompileError(
-                    f"kernel {found['name'].strip(chr(34))} handles elements of less than 32 bits in a form "
-                    f"({pipeline}) that the compiler gets wrong for WebGPU"
+                    f"kernel {found['name'].strip(chr(34))} handles narrow elements, or rows that begin "
+                    f"inside of vectors, in a form ({pipeline}) that the compiler gets wrong for WebGPU"
                 )
             line = line.replace("spirv_pipeline<BaseVectorize>", "spirv_pipeline<BaseDistribute>")
             pipeline = "BaseDistribute"
@@ -320,6 +325,17 @@ def _kernel_lines(lines: list[str], begin: int) -> Iterator[str]:
             if "func.func @" in line or line.startswith("  hal.executable"):
                 return
             yield line
+
+
+def _is_never_vectors(line: str) -> bool:
+    """Whether a line handles what cannot be loaded and stored as vectors of four words: narrow elements, or a
+    part of rows that does not begin at one. The compiler does so all the same."""
+    if _NARROW.search(line):
+        return True
+    found = _SLICE.search(line)
+    if found is None or found["size"] == found["extent"]:
+        return False
+    return any(not text.isdigit() or int(text) % 4 != 0 for text in (found["offset"], found["extent"]))
 
 
 def _races(body: Sequence[str]) -> bool:
