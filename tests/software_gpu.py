@@ -1,6 +1,7 @@
 """A GPU for tests: SwiftShader, the software Vulkan driver in Debian's chromium package.
 
-Call `find` before the first device is opened: Vulkan's loader reads the environment once.
+The environment is set before any test runs (tests/conftest.py): providers read it when they are first
+asked for adapters, which any test that lists devices does.
 """
 
 from __future__ import annotations
@@ -27,13 +28,23 @@ def _driver_json() -> str | None:
 
 
 @functools.cache
+def prepare() -> str | None:
+    """Point Vulkan at the software driver unless one is named; the reason why there is none, or None."""
+    if "VK_ICD_FILENAMES" in os.environ or "VK_DRIVER_FILES" in os.environ:
+        return None
+    json = _driver_json()
+    if json is None:
+        return "needs a Vulkan driver: SwiftShader of Debian's package chromium"
+    os.environ["VK_ICD_FILENAMES"] = os.environ["VK_DRIVER_FILES"] = json
+    return None
+
+
+@functools.cache
 def find(provider: str) -> str | None:
     """Make a GPU available; the reason why there is none, or None."""
-    if "VK_ICD_FILENAMES" not in os.environ and "VK_DRIVER_FILES" not in os.environ:
-        json = _driver_json()
-        if json is None:
-            return "needs a Vulkan driver: SwiftShader of Debian's package chromium"
-        os.environ["VK_ICD_FILENAMES"] = os.environ["VK_DRIVER_FILES"] = json
+    missing = prepare()
+    if missing is not None:
+        return missing
     if "XDG_RUNTIME_DIR" not in os.environ:
         os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="sylvite-gpu-")
     from sylvite.drivers.webgpu.providers import load_provider

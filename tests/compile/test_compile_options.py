@@ -72,7 +72,7 @@ def test_options_wrong_value_is_refused(change, message):
 
 
 def test_targets_have_names_and_summaries():
-    assert {target.name for target in targets()} == {"wasm32", "native"}
+    assert {target.name for target in targets()} == {"wasm32", "native", "webgpu", "wasm32,webgpu"}
     assert all(target.summary for target in targets())
 
 
