@@ -5,10 +5,10 @@
 //   {"run": 1}                                  -> {"milliseconds": ...}
 //   {"outputs": "folder"}                       -> {"outputs": [{"name","type","dims","file"}]}
 import { readFileSync, writeFileSync } from 'node:fs';
-import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
+import { serve } from './serve.mjs';
 
 const require = createRequire(join(process.argv[2], 'package.json'));
 const ort = require('onnxruntime-web/wasm');
@@ -53,13 +53,4 @@ async function answer(request) {
   return { outputs };
 }
 
-for await (const line of createInterface({ input: process.stdin })) {
-  let reply;
-  try {
-    reply = await answer(JSON.parse(line));
-  } catch (error) {
-    reply = { error: String(error) };
-  }
-  process.stdout.write(JSON.stringify(reply) + '\n');
-}
-process.exit(0);
+await serve(answer);

@@ -3,9 +3,9 @@
 //   {"run": 1}                                                        -> {"milliseconds": ...}
 //   {"outputs": "folder"}                                             -> {"outputs": [{"type","dims","file"}]}
 import { readFileSync, writeFileSync } from 'node:fs';
-import { createInterface } from 'node:readline';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { serve } from './serve.mjs';
 
 const require = createRequire(join(process.argv[2], 'package.json'));
 const packageFolder = dirname(require.resolve('@tensorflow/tfjs-backend-wasm/package.json'));
@@ -68,13 +68,4 @@ async function answer(request) {
   return { outputs: [{ type: 'float32', dims: result.tensor.shape, file }] };
 }
 
-for await (const line of createInterface({ input: process.stdin })) {
-  let reply;
-  try {
-    reply = await answer(JSON.parse(line));
-  } catch (error) {
-    reply = { error: String(error) };
-  }
-  process.stdout.write(JSON.stringify(reply) + '\n');
-}
-process.exit(0);
+await serve(answer);

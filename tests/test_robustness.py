@@ -16,6 +16,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+from tests.mlir_functions import SPIN
 
 import sylvite
 from sylvite.errors import (
@@ -72,29 +73,8 @@ func.func @divide(%a: tensor<4xi32>, %b: tensor<4xi32>) -> tensor<4xi32> {
   %0 = arith.divsi %a, %b : tensor<4xi32>
   return %0 : tensor<4xi32>
 }
-func.func @spin(%n: tensor<i32>) -> tensor<i32> {
-  %0 = tensor.empty() : tensor<i32>
-  %c = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []}
-      ins(%n : tensor<i32>) outs(%0 : tensor<i32>) {
-  ^bb0(%a: i32, %o: i32):
-    %zero = arith.constant 0 : i32
-    %two = arith.constant 2 : i32
-    %one = arith.constant 1 : i32
-    %r = scf.while (%x = %a) : (i32) -> i32 {
-      %more = arith.cmpi ne, %x, %zero : i32
-      scf.condition(%more) %x : i32
-    } do {
-    ^bb0(%x: i32):
-      %y = arith.muli %x, %x : i32
-      %z = arith.addi %y, %two : i32
-      %w = arith.ori %z, %one : i32
-      scf.yield %w : i32
-    }
-    linalg.yield %r : i32
-  } -> tensor<i32>
-  return %c : tensor<i32>
-}
 """
+PROGRAM += SPIN
 A = np.arange(4, dtype=np.float32)
 ENDLESS = np.array(1, np.int32)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ..errors import FormatError
 from ..spirv import Instruction
 from ..spirv.grammar import extended_instructions
 from . import places
 from .extended import EXTENDED, EXTENDED_HELPERS
 from .operations import BINARY, COMPARISONS, CONVERSIONS, FUNCTIONS, UNARY, Function
+from .phrases import argument, finish, mismatch, named_result, operands, seen
 from .places import BUILTINS, constant_step
-from .subgroups import ARITHMETIC, EXCHANGES, SCANS
-from .types import Type, scalar_type
+from .synchronization import SYNCHRONIZATION
+from .types import scalar_type
 from .values import Value, integer_literal, zero
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ __all__ = ["BUILTINS", "supported", "write"]
 
 SKIPPED: Final = frozenset({"OpNop", "OpUndef", "OpName", "OpLine", "OpNoLine", "OpAccessChain",
                             "OpInBoundsAccessChain"})  # fmt: skip
-UNIFORM_MEMORY: Final = 0x40
-SCOPE_WORKGROUP: Final = 2
 
 
 def write(writer: FunctionWriter, instruction: Instruction) -> None:
@@ -48,35 +46,6 @@ def supported() -> tuple[str, ...]:
     return tuple(sorted({*_HANDLERS, *SKIPPED}))
 
 
-def _mismatch(writer: FunctionWriter, instruction: Instruction, what: str) -> FormatError:
-    return FormatError(f"{instruction.name}: {what}", offset=instruction.offset, where=writer.module.where)
-
-
-def _operands(writer: FunctionWriter, instruction: Instruction, start: int = 0) -> list[Value]:
-    return [writer.value(number, instruction) for number in instruction.numbers(start)]
-
-
-def _seen(writer: FunctionWriter, value: Value, domain: str, result: Type) -> Value:
-    if domain in ("u", "i"):
-        return writer.cast(value, "u32" if domain == "u" else "i32")
-    if domain == "r" and result.scalar in ("u32", "i32"):
-        return writer.cast(value, result.scalar)
-    return value
-
-
-def _finish(writer: FunctionWriter, instruction: Instruction, text: str, parts: list[Value], type: Type,
-            is_atom: bool = True) -> None:  # fmt: skip
-    """Define a result computed as ``type``, seen as the instruction's type."""
-    reads = any(part.reads_memory for part in parts)
-    wanted = writer.type_of(instruction)
-    value = Value(text, type, is_atom, False, reads)
-    if type.scalar in ("u32", "i32") and wanted.scalar in ("u32", "i32"):
-        value = writer.cast(value, wanted.scalar)
-    if value.type.wgsl != wanted.wgsl:
-        raise _mismatch(writer, instruction, f"gives {value.type.wgsl}, not {wanted.wgsl}")
-    writer.define(instruction, value)
-
-
 def _runtime(writer: FunctionWriter, parts: list[Value]) -> list[Value]:
     """Operands of which at least one is not constant: WGSL refuses constant expressions that go wrong."""
     if parts and all(part.is_constant for part in parts):
@@ -87,7 +56,7 @@ def _runtime(writer: FunctionWriter, parts: list[Value]) -> list[Value]:
 def _binary(writer: FunctionWriter, instruction: Instruction) -> None:
     row = BINARY[instruction.name]
     result = writer.type_of(instruction)
-    a, b = (_seen(writer, part, row.domain, result) for part in _operands(writer, instruction))
+    a, b = (seen(writer, part, row.domain, result) for part in operands(writer, instruction))
     if row.guards == "divide" and b.is_constant:
         b = b if _divides(writer, instruction.number(1)) else writer.opaque(b)
     if row.guards == "shift":
@@ -98,10 +67,10 @@ def _binary(writer: FunctionWriter, instruction: Instruction) -> None:
         elif b.is_constant:
             b = writer.opaque(b)
     elif row.domain != "-" and a.type.wgsl != b.type.wgsl:
-        raise _mismatch(writer, instruction, f"operands of {a.type.wgsl} and {b.type.wgsl}")
+        raise mismatch(writer, instruction, f"operands of {a.type.wgsl} and {b.type.wgsl}")
     a, b = _runtime(writer, [a, b])
     type = a.type if row.domain != "-" else result
-    _finish(writer, instruction, f"{a.operand} {row.operator} {b.operand}", [a, b], type, False)
+    finish(writer, instruction, f"{a.operand} {row.operator} {b.operand}", [a, b], type, False)
 
 
 def _divides(writer: FunctionWriter, identifier: int) -> bool:
@@ -111,12 +80,12 @@ def _divides(writer: FunctionWriter, identifier: int) -> bool:
 
 def _comparison(writer: FunctionWriter, instruction: Instruction) -> None:
     row = COMPARISONS[instruction.name]
-    a, b = _operands(writer, instruction)
+    a, b = operands(writer, instruction)
     if row.domain == "a":
         b = writer.cast(b, a.type.scalar)
-    a, b = (_seen(writer, part, row.domain, a.type) for part in (a, b))
+    a, b = (seen(writer, part, row.domain, a.type) for part in (a, b))
     if a.type.wgsl != b.type.wgsl or not a.type.lanes:
-        raise _mismatch(writer, instruction, f"operands of {a.type.wgsl} and {b.type.wgsl}")
+        raise mismatch(writer, instruction, f"operands of {a.type.wgsl} and {b.type.wgsl}")
     template = row.template
     if a.type.lanes > 1 and instruction.name in ("OpLogicalAnd", "OpLogicalOr"):
         a = writer.named(a)
@@ -128,35 +97,36 @@ def _comparison(writer: FunctionWriter, instruction: Instruction) -> None:
     a, b = _runtime(writer, [a, b])
     text = template.format(a=a.operand, b=b.operand)
     is_atom = text.startswith("select(")
-    _finish(writer, instruction, text, [a, b], a.type.of("bool"), is_atom)
+    finish(writer, instruction, text, [a, b], a.type.of("bool"), is_atom)
 
 
 def _function(writer: FunctionWriter, instruction: Instruction, row: Function, parts: list[Value]) -> None:
     result = writer.type_of(instruction)
     if len(parts) != len(row.domains):
-        raise _mismatch(writer, instruction, f"{len(parts)} operands, not {len(row.domains)}")
-    seen = []
+        raise mismatch(writer, instruction, f"{len(parts)} operands, not {len(row.domains)}")
+    given = []
     for part, domain in zip(parts, row.domains, strict=True):
-        seen.append(writer.cast(part, "u32") if domain == "s" else _seen(writer, part, domain, result))
+        given.append(writer.cast(part, "u32") if domain == "s" else seen(writer, part, domain, result))
     first = row.domains[0]
-    type = seen[0].type if first in ("u", "i") and seen[0].type.lanes == result.lanes else result
+    type = given[0].type if first in ("u", "i") and given[0].type.lanes == result.lanes else result
     if result.scalar in ("f32", "f16", "bool"):
         type = result
-    seen = [
-        writer.opaque(part) if domain == "s" else part for part, domain in zip(seen, row.domains, strict=True)
+    given = [
+        writer.opaque(part) if domain == "s" else part
+        for part, domain in zip(given, row.domains, strict=True)
     ]
     if (
         first in ("r", "u", "i")
-        and result.scalar == seen[0].type.scalar
-        and seen[0].type.lanes != result.lanes
+        and result.scalar == given[0].type.scalar
+        and given[0].type.lanes != result.lanes
     ):
-        raise _mismatch(writer, instruction, f"an operand of {seen[0].type.wgsl}")
-    seen = _runtime(writer, seen)
-    _finish(writer, instruction, row.template.format(*(part.text for part in seen)), seen, type)
+        raise mismatch(writer, instruction, f"an operand of {given[0].type.wgsl}")
+    given = _runtime(writer, given)
+    finish(writer, instruction, row.template.format(*(part.text for part in given)), given, type)
 
 
 def _plain_function(writer: FunctionWriter, instruction: Instruction) -> None:
-    _function(writer, instruction, FUNCTIONS[instruction.name], _operands(writer, instruction))
+    _function(writer, instruction, FUNCTIONS[instruction.name], operands(writer, instruction))
 
 
 def _extended(writer: FunctionWriter, instruction: Instruction) -> None:
@@ -165,10 +135,10 @@ def _extended(writer: FunctionWriter, instruction: Instruction) -> None:
         raise writer.scope.refuse(instruction, f"instruction set {imported}")
     info = extended_instructions().get(instruction.number(1))
     name = info.name if info else str(instruction.number(1))
-    parts = _operands(writer, instruction, 2)
+    parts = operands(writer, instruction, 2)
     if name in EXTENDED_HELPERS or (name in ("FMin", "FMax") and writer.scope.has_nan):
         if len(parts) != 2:
-            raise _mismatch(writer, instruction, f"{len(parts)} operands of {name}")
+            raise mismatch(writer, instruction, f"{len(parts)} operands of {name}")
         _helper(writer, instruction, EXTENDED_HELPERS["N" + name[1:]], parts)
     elif name == "NClamp" and len(parts) == 3:
         type = writer.type_of(instruction)
@@ -176,7 +146,7 @@ def _extended(writer: FunctionWriter, instruction: Instruction) -> None:
         high = writer.scope.helper("number_min", type)
         parts = _runtime(writer, parts)
         text = f"{high}({low}({parts[0].text}, {parts[1].text}), {parts[2].text})"
-        _finish(writer, instruction, text, parts, type)
+        finish(writer, instruction, text, parts, type)
     elif name in EXTENDED:
         _function(writer, instruction, EXTENDED[name], parts)
     else:
@@ -186,43 +156,38 @@ def _extended(writer: FunctionWriter, instruction: Instruction) -> None:
 def _helper(writer: FunctionWriter, instruction: Instruction, name: str, parts: list[Value]) -> None:
     type = parts[0].type
     if any(part.type.wgsl != type.wgsl for part in parts) or type.scalar not in ("u32", "i32", "f32", "f16"):
-        raise _mismatch(writer, instruction, "operands of different types")
+        raise mismatch(writer, instruction, "operands of different types")
     called = writer.scope.helper(name, type)
     parts = _runtime(writer, parts)
     text = f"{called}({', '.join(part.text for part in parts)})"
-    _finish(writer, instruction, text, parts, type.of("bool") if len(parts) == 1 else type)
+    finish(writer, instruction, text, parts, type.of("bool") if len(parts) == 1 else type)
 
 
 def _is_nan(writer: FunctionWriter, instruction: Instruction) -> None:
     name = {"OpIsNan": "is_nan", "OpIsInf": "is_inf"}[instruction.name]
-    _helper(writer, instruction, name, _operands(writer, instruction)[:1])
+    _helper(writer, instruction, name, operands(writer, instruction)[:1])
 
 
 def _modulo(writer: FunctionWriter, instruction: Instruction) -> None:
     name = "floor_mod" if instruction.name == "OpSMod" else "float_mod"
-    parts = [writer.cast(part, "i32") for part in _operands(writer, instruction)]
+    parts = [writer.cast(part, "i32") for part in operands(writer, instruction)]
     _helper(writer, instruction, name, parts)
-
-
-def _argument(value: Value) -> str:
-    """A value in a list of arguments: ``<`` and ``>`` of two of them could be taken for a template's."""
-    return value.operand if value.type.scalar == "bool" else value.text
 
 
 def _unary(writer: FunctionWriter, instruction: Instruction) -> None:
     operator, domain = UNARY[instruction.name]
     result = writer.type_of(instruction)
     (part,) = _runtime(
-        writer, [_seen(writer, writer.value(instruction.number(0), instruction), domain, result)]
+        writer, [seen(writer, writer.value(instruction.number(0), instruction), domain, result)]
     )
-    _finish(writer, instruction, f"{operator}{part.operand}", [part], part.type, False)
+    finish(writer, instruction, f"{operator}{part.operand}", [part], part.type, False)
 
 
 def _negate(writer: FunctionWriter, instruction: Instruction) -> None:
     part = writer.cast(writer.value(instruction.number(0), instruction), "u32")
     part = writer.opaque(part)
     text = f"{zero(part.type).text} - {part.operand}"
-    _finish(writer, instruction, text, [part], part.type, False)
+    finish(writer, instruction, text, [part], part.type, False)
 
 
 def _conversion(writer: FunctionWriter, instruction: Instruction) -> None:
@@ -230,15 +195,15 @@ def _conversion(writer: FunctionWriter, instruction: Instruction) -> None:
     part = writer.value(instruction.number(0), instruction)
     result = writer.type_of(instruction)
     if not part.type.lanes or part.type.lanes != result.lanes:
-        raise _mismatch(writer, instruction, f"{part.type.wgsl} to {result.wgsl}")
+        raise mismatch(writer, instruction, f"{part.type.wgsl} to {result.wgsl}")
     if seen_as != "-":
         part = writer.cast(part, seen_as)
     part = writer.opaque(part)
     type = result.of(through) if through in ("u32", "i32") else result
     if type.wgsl == part.type.wgsl:
-        _finish(writer, instruction, part.text, [part], type, part.is_atom)
+        finish(writer, instruction, part.text, [part], type, part.is_atom)
     else:
-        _finish(writer, instruction, f"{type.wgsl}({part.text})", [part], type)
+        finish(writer, instruction, f"{type.wgsl}({part.text})", [part], type)
 
 
 def _bitcast(writer: FunctionWriter, instruction: Instruction) -> None:
@@ -256,20 +221,18 @@ def _bitcast(writer: FunctionWriter, instruction: Instruction) -> None:
         writer.define(instruction, cast)
         return
     part = writer.opaque(part)
-    _finish(writer, instruction, f"bitcast<{result.wgsl}>({part.text})", [part], result)
+    finish(writer, instruction, f"bitcast<{result.wgsl}>({part.text})", [part], result)
 
 
 def _select(writer: FunctionWriter, instruction: Instruction) -> None:
-    condition, a, b = _operands(writer, instruction)
+    condition, a, b = operands(writer, instruction)
     result = writer.type_of(instruction)
     if not result.lanes or a.type.wgsl != result.wgsl or b.type.wgsl != result.wgsl:
         raise writer.scope.refuse(instruction, f"a choice between {a.type.wgsl or a.type.kind}")
     if condition.type.scalar != "bool" or condition.type.lanes not in (1, result.lanes):
-        raise _mismatch(writer, instruction, f"a condition of {condition.type.wgsl}")
+        raise mismatch(writer, instruction, f"a condition of {condition.type.wgsl}")
     parts = [condition, a, b]
-    _finish(
-        writer, instruction, f"select({_argument(b)}, {_argument(a)}, {_argument(condition)})", parts, result
-    )
+    finish(writer, instruction, f"select({argument(b)}, {argument(a)}, {argument(condition)})", parts, result)
 
 
 # Composites.
@@ -277,16 +240,16 @@ def _select(writer: FunctionWriter, instruction: Instruction) -> None:
 
 def _construct(writer: FunctionWriter, instruction: Instruction) -> None:
     type = writer.type_of(instruction)
-    parts = _operands(writer, instruction)
+    parts = operands(writer, instruction)
     lanes = sum(part.type.lanes for part in parts)
     if type.kind == "vector" and lanes != type.count:
-        raise _mismatch(writer, instruction, f"{lanes} components of {type.wgsl}")
+        raise mismatch(writer, instruction, f"{lanes} components of {type.wgsl}")
     if type.kind not in ("vector", "matrix", "array", "struct"):
-        raise _mismatch(writer, instruction, f"a composite of type {type.wgsl or type.kind}")
+        raise mismatch(writer, instruction, f"a composite of type {type.wgsl or type.kind}")
     components = None
     if type.kind == "vector" and len(parts) == type.count:
         components = tuple(part.operand for part in parts)
-    text = f"{type.wgsl}({', '.join(_argument(part) for part in parts)})"
+    text = f"{type.wgsl}({', '.join(argument(part) for part in parts)})"
     if components and len(set(components)) == 1:
         text = f"{type.wgsl}({parts[0].text})"
     reads = any(part.reads_memory for part in parts)
@@ -342,12 +305,12 @@ def _shuffle(writer: FunctionWriter, instruction: Instruction) -> None:
         if index == 0xFFFFFFFF:
             source, lane = first, 0
         if lane >= source.type.lanes:
-            raise _mismatch(
+            raise mismatch(
                 writer, instruction, f"component {index} of {first.type.lanes + second.type.lanes}"
             )
         texts.append(f"{source.operand}.{'xyzw'[lane]}")
     if type.kind != "vector" or len(texts) != type.count:
-        raise _mismatch(writer, instruction, f"{len(texts)} components of {type.wgsl or type.kind}")
+        raise mismatch(writer, instruction, f"{len(texts)} components of {type.wgsl or type.kind}")
     bases = {text[:-2] for text in texts}
     text = f"{type.wgsl}({', '.join(texts)})"
     if len(bases) == 1:
@@ -360,13 +323,13 @@ def _dynamic(writer: FunctionWriter, instruction: Instruction) -> None:
     base = writer.value(instruction.number(0), instruction)
     index = writer.value(instruction.number(1), instruction)
     if base.type.kind != "vector" or index.type.kind not in ("u32", "i32"):
-        raise _mismatch(writer, instruction, f"{base.type.wgsl} at {index.type.wgsl}")
+        raise mismatch(writer, instruction, f"{base.type.wgsl} at {index.type.wgsl}")
     index = writer.opaque(index)
-    _finish(writer, instruction, f"{base.operand}[{index.text}]", [base, index], base.type.inner)
+    finish(writer, instruction, f"{base.operand}[{index.text}]", [base, index], base.type.inner)
 
 
 def _dynamic_insert(writer: FunctionWriter, instruction: Instruction) -> None:
-    base, part, index = _operands(writer, instruction)
+    base, part, index = operands(writer, instruction)
     writer.counter += 1
     name = f"s{writer.counter}"
     writer.statement(f"var {name} = {base.text};")
@@ -377,11 +340,11 @@ def _dynamic_insert(writer: FunctionWriter, instruction: Instruction) -> None:
 def _carry(writer: FunctionWriter, instruction: Instruction) -> None:
     type = writer.type_of(instruction)
     if type.kind != "struct" or len(type.members) != 2 or not type.members[0].lanes:
-        raise _mismatch(writer, instruction, "its result is not a struct of two numbers")
+        raise mismatch(writer, instruction, "its result is not a struct of two numbers")
     member = type.members[0]
     is_signed = instruction.name == "OpSMulExtended"
     kind = "i32" if is_signed else "u32"
-    a, b = (writer.named(writer.cast(part, kind)) for part in _operands(writer, instruction))
+    a, b = (writer.named(writer.cast(part, kind)) for part in operands(writer, instruction))
     a, b = _runtime(writer, [a, b])
     one, none = (f"{member.of('u32').wgsl}({bit}u)" for bit in (1, 0))
     if instruction.name == "OpIAddCarry":
@@ -420,7 +383,7 @@ def _load(writer: FunctionWriter, instruction: Instruction) -> None:
     type = writer.type_of(instruction)
     value = places.load(writer, place, instruction)
     if value.type.wgsl != type.wgsl:
-        raise _mismatch(writer, instruction, f"loads {value.type.wgsl} as {type.wgsl}")
+        raise mismatch(writer, instruction, f"loads {value.type.wgsl} as {type.wgsl}")
     writer.define(instruction, value)
 
 
@@ -428,7 +391,7 @@ def _store(writer: FunctionWriter, instruction: Instruction) -> None:
     place = places.resolve(writer, instruction.number(0), instruction)
     value = writer.value(instruction.number(1), instruction)
     if value.type.wgsl != place.type.wgsl:
-        raise _mismatch(writer, instruction, f"stores {value.type.wgsl} to {place.type.wgsl}")
+        raise mismatch(writer, instruction, f"stores {value.type.wgsl} to {place.type.wgsl}")
     writer.flush()
     places.store(writer, place, value, instruction)
 
@@ -455,14 +418,14 @@ def _array_length(writer: FunctionWriter, instruction: Instruction) -> None:
     if buffer.is_split:
         stride = writer.scope.resources.array_stride(variable.type.members[0]) // 4
         text = f"{text} / {stride}u"
-    _finish(writer, instruction, text, [], scalar_type("u32"), not buffer.is_split)
+    finish(writer, instruction, text, [], scalar_type("u32"), not buffer.is_split)
 
 
 def _call(writer: FunctionWriter, instruction: Instruction) -> None:
     callee = writer.module.functions[instruction.number(0)]
     arguments = []
     if len(callee.parameters) != len(instruction.operands) - 1:
-        raise _mismatch(writer, instruction, f"{len(instruction.operands) - 1} arguments")
+        raise mismatch(writer, instruction, f"{len(instruction.operands) - 1} arguments")
     for number, parameter in zip(instruction.numbers(1), callee.parameters, strict=True):
         type = writer.scope.types.get(parameter.type_id, parameter)
         if type.kind == "pointer":
@@ -471,132 +434,13 @@ def _call(writer: FunctionWriter, instruction: Instruction) -> None:
                 raise writer.scope.refuse(instruction, f"a pointer to {place.storage} as an argument")
             arguments.append(f"&{place.text}")
         else:
-            arguments.append(_argument(writer.value(number, instruction)))
+            arguments.append(argument(writer.value(number, instruction)))
     writer.flush()
     text = f"{writer.scope.function_names[callee.result_id]}({', '.join(arguments)})"
     if writer.uses.count.get(instruction.result_id):
-        _named_result(writer, instruction, text, writer.type_of(instruction))
+        named_result(writer, instruction, text, writer.type_of(instruction))
     else:
         writer.statement(f"{text};")
-
-
-def _named_result(writer: FunctionWriter, instruction: Instruction, text: str, type: Type) -> None:
-    """Define the result of something with an effect: it is written now."""
-    wanted = writer.type_of(instruction)
-    value = writer.named(Value(text, type, True, False, True))
-    if type.scalar in ("u32", "i32"):
-        value = writer.cast(value, wanted.scalar)
-    writer.define(instruction, value)
-
-
-ATOMICS: Final = {
-    "OpAtomicExchange": "atomicExchange",
-    "OpAtomicIAdd": "atomicAdd",
-    "OpAtomicISub": "atomicSub",
-    "OpAtomicSMin": "atomicMin",
-    "OpAtomicUMin": "atomicMin",
-    "OpAtomicSMax": "atomicMax",
-    "OpAtomicUMax": "atomicMax",
-    "OpAtomicAnd": "atomicAnd",
-    "OpAtomicOr": "atomicOr",
-    "OpAtomicXor": "atomicXor",
-}
-
-
-def _atomic_place(writer: FunctionWriter, instruction: Instruction) -> tuple[str, Type]:
-    place = places.resolve(writer, instruction.number(0), instruction)
-    if not place.is_atomic or place.atomic_type is None or place.type.lanes != 1:
-        raise writer.scope.refuse(instruction, f"an atomic operation in {place.storage} memory")
-    if place.type.kind not in ("u32", "i32"):
-        raise writer.scope.refuse(instruction, f"an atomic operation on {place.type.wgsl}")
-    text = f"{place.buffer.name}[{place.text}]" if place.buffer is not None else place.text
-    return text, place.atomic_type
-
-
-def _atomic(writer: FunctionWriter, instruction: Instruction) -> None:
-    text, type = _atomic_place(writer, instruction)
-    name = instruction.name
-    if name in ("OpAtomicIIncrement", "OpAtomicIDecrement"):
-        called = "atomicAdd" if name == "OpAtomicIIncrement" else "atomicSub"
-        word = integer_literal(type.kind, 1)
-    else:
-        called = ATOMICS[name]
-        word = writer.cast(writer.value(instruction.number(3), instruction), type.kind)
-    writer.flush()
-    call = f"{called}(&{text}, {word.text})"
-    if writer.uses.count.get(instruction.result_id):
-        _named_result(writer, instruction, call, type)
-    else:
-        writer.statement(f"{call};")
-
-
-def _atomic_load(writer: FunctionWriter, instruction: Instruction) -> None:
-    text, type = _atomic_place(writer, instruction)
-    _named_result(writer, instruction, f"atomicLoad(&{text})", type)
-
-
-def _atomic_store(writer: FunctionWriter, instruction: Instruction) -> None:
-    text, type = _atomic_place(writer, instruction)
-    word = writer.cast(writer.value(instruction.number(3), instruction), type.kind)
-    writer.flush()
-    writer.statement(f"atomicStore(&{text}, {word.text});")
-
-
-def _compare_exchange(writer: FunctionWriter, instruction: Instruction) -> None:
-    text, type = _atomic_place(writer, instruction)
-    new = writer.named(writer.cast(writer.value(instruction.number(4), instruction), type.kind))
-    old = writer.named(writer.cast(writer.value(instruction.number(5), instruction), type.kind))
-    writer.flush()
-    writer.counter += 1
-    name = f"s{writer.counter}"
-    # WGSL's may fail without reason: then what was there is what was expected.
-    writer.statement(f"var {name}: {type.wgsl};")
-    writer.statement("loop {")
-    writer.statement(f"  let attempt = atomicCompareExchangeWeak(&{text}, {old.text}, {new.text});")
-    writer.statement(f"  {name} = attempt.old_value;")
-    writer.statement(f"  if (attempt.exchanged || {name} != {old.text}) {{ break; }}")
-    writer.statement("}")
-    _named_result(writer, instruction, name, type)
-
-
-def _barrier(writer: FunctionWriter, instruction: Instruction) -> None:
-    scopes = [writer.scope.constants.number(number) for number in instruction.numbers()]
-    execution, memory, semantics = scopes
-    if execution is None or memory is None or semantics is None:
-        raise writer.scope.refuse(instruction, "its scopes are not constants")
-    if execution != SCOPE_WORKGROUP:
-        raise writer.scope.refuse(instruction, f"scope {execution}")
-    writer.flush()
-    writer.statement("workgroupBarrier();")
-    if semantics & UNIFORM_MEMORY:
-        writer.statement("storageBarrier();")
-
-
-def _exchange(writer: FunctionWriter, instruction: Instruction) -> None:
-    writer.scope.need_subgroups(instruction)
-    name, count = EXCHANGES[instruction.name]
-    parts = _operands(writer, instruction, 1)
-    if len(parts) != count:
-        raise _mismatch(writer, instruction, f"{len(parts)} operands, not {count}")
-    parts = [*parts[:1], *(writer.cast(part, "u32") for part in parts[1:])]
-    text = f"{name}({', '.join(_argument(part) for part in parts)})"
-    type = writer.type_of(instruction)
-    if count and name not in ("subgroupBallot",) and parts[0].type.wgsl != type.wgsl:
-        raise _mismatch(writer, instruction, f"gives {parts[0].type.wgsl}, not {type.wgsl}")
-    _named_result(writer, instruction, text, type)
-
-
-def _group_arithmetic(writer: FunctionWriter, instruction: Instruction) -> None:
-    writer.scope.need_subgroups(instruction)
-    name, domain = ARITHMETIC[instruction.name]
-    scan = SCANS.get(instruction.number(1))
-    if scan is None or (scan and name not in ("Add", "Mul")):
-        raise writer.scope.refuse(instruction, f"group operation {instruction.number(1)}")
-    result = writer.type_of(instruction)
-    part = _seen(writer, writer.value(instruction.number(2), instruction), domain, result)
-    if part.type.lanes != result.lanes:
-        raise _mismatch(writer, instruction, f"gives {part.type.wgsl}, not {result.wgsl}")
-    _named_result(writer, instruction, f"subgroup{scan}{name}({part.text})", part.type)
 
 
 _HANDLERS: Final[dict[str, Callable[[FunctionWriter, Instruction], None]]] = {
@@ -605,14 +449,7 @@ _HANDLERS: Final[dict[str, Callable[[FunctionWriter, Instruction], None]]] = {
     **dict.fromkeys(FUNCTIONS, _plain_function),
     **dict.fromkeys(UNARY, _unary),
     **dict.fromkeys(CONVERSIONS, _conversion),
-    **dict.fromkeys(ATOMICS, _atomic),
-    **dict.fromkeys(EXCHANGES, _exchange),
-    **dict.fromkeys(ARITHMETIC, _group_arithmetic),
-    "OpAtomicIIncrement": _atomic,
-    "OpAtomicIDecrement": _atomic,
-    "OpAtomicLoad": _atomic_load,
-    "OpAtomicStore": _atomic_store,
-    "OpAtomicCompareExchange": _compare_exchange,
+    **SYNCHRONIZATION,
     "OpExtInst": _extended,
     "OpIsNan": _is_nan,
     "OpIsInf": _is_nan,
@@ -638,5 +475,4 @@ _HANDLERS: Final[dict[str, Callable[[FunctionWriter, Instruction], None]]] = {
     "OpCopyObject": _copy_object,
     "OpArrayLength": _array_length,
     "OpFunctionCall": _call,
-    "OpControlBarrier": _barrier,
 }
