@@ -580,7 +580,7 @@ def test_place_of_other_things_is_refused():
 
 
 @pytest.mark.parametrize("features", [(), ("wasm_threads",)])
-def test_parallel_loops_run_on_a_device_with_workers(features):
+def test_parallel_loops_on_a_device_with_workers_give_the_same_results(features):
     stage, out = hl.Func("stage"), hl.Func("out")
     stage[x, y] = x * y
     out[x, y] = stage[x, y] + stage[x + 1, y]

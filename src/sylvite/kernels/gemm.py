@@ -155,8 +155,7 @@ def _loop(function: FunctionBuilder, block: Block, variables: _Locals) -> None:
     """All steps along K.
 
     The body holds many steps with a way out after each: engines keep pure arithmetic for the end of a
-    basic block, behind all loads, so that without these ends the registers would not suffice; and an
-    engine that can be interrupted spills the accumulators on every turn of a loop.
+    basic block, behind all loads, so that without these ends the registers would not suffice.
     """
     step = _STEPS[block.kind]
     with function.block() as done:
