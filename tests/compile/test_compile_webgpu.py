@@ -52,7 +52,40 @@ def kernel(pipeline, element):
     )
 
 
-@pytest.mark.parametrize("element", ["i8", "i1", "f16"])
+@pytest.mark.parametrize("element", ["f16", "bf16", "f64", "f8E4M3FN"])
+@pytest.mark.parametrize("pipeline", ["BaseVectorize", "BaseDistribute"])
+def test_kernels_on_floats_of_other_widths_are_refused(pipeline, element):
+    with pytest.raises(CompileError, match=f"kernel k handles elements of type {element}"):
+        webgpu.repair_kernels(kernel(pipeline, element))
+
+
+LOOP = (
+    "  %9 = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> ({axes})>, affine_map<(d0, d1) -> "
+    '({result})>], iterator_types = ["parallel", "parallel"]}} ins(%8 : tensor<9xf32>) '
+    "outs(%3 : tensor<9x9xf32>) {{\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("maker", "axes", "result", "tiles", "is_alone"),
+    [
+        ("linalg.fill ins(%c : f32) outs(%4 : tensor<9xf32>)", "d0", "d0, d1", "[[32], [1]]", False),
+        ("linalg.fill ins(%c : f32) outs(%4 : tensor<9xf32>)", "d1", "d0, d1", "[[32], [1]]", True),
+        ("linalg.fill ins(%c : f32) outs(%4 : tensor<9xf32>)", "d0", "d1, d0", "[[32], [1]]", False),
+        ("linalg.fill ins(%c : f32) outs(%4 : tensor<9xf32>)", "d0", "d0, d1", "[[0, 32], [0, 1]]", True),
+        ("linalg.fill ins(%c : f32) outs(%4 : tensor<9x9xf32>)", "d0, d1", "d0, d1", "[[2, 16]]", False),
+        ("linalg.transpose ins(%8 : tensor<9xf32>) outs(%4 : tensor<9xf32>)", "d0", "d0", "[[32]]", True),
+        ("tensor.empty()", "d1", "d0, d1", "[[0, 32], [0, 1]]", False),
+    ],
+)
+def test_kernels_whose_loops_share_values_by_other_axes_run_alone(maker, axes, result, tiles, is_alone):
+    head = "func.func @k() {pipeline = spirv_pipeline<BaseDistribute> workgroup_size = [32, 1, 1]} {\n"
+    config = f"  // tile_sizes = {tiles}\n"
+    text = head + config + f"  %8 = {maker} -> tensor\n" + LOOP.format(axes=axes, result=result)
+    assert ("workgroup_size = [1, 1, 1]" in webgpu.repair_kernels(text)) is is_alone
+
+
+@pytest.mark.parametrize("element", ["i8", "i1"])
 def test_kernels_on_narrow_elements_are_left_scalar(element):
     assert "BaseDistribute" in webgpu.repair_kernels(kernel("BaseVectorize", element))
 

@@ -99,3 +99,20 @@ def test_softmax_with_rows_of_infinities(provider):
     x[1, 3:] = -np.inf
     expected = results(softmax, "local-sync", x)[0]
     np.testing.assert_allclose(results(softmax, f"webgpu://{provider}", x)[0], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_reductions_of_the_first_axis_with_what_follows_match_the_cpu(provider):
+    several = model(
+        [
+            ("Softmax", ["x"], ["s"], {"axis": 0}),
+            ("Transpose", ["s"], ["t"], {"perm": [1, 0]}),
+            ("ArgMin", ["x"], ["a"], {"axis": 0, "keepdims": 0}),
+        ],
+        [("x", types.FLOAT, [33, 51])],
+        [("t", types.FLOAT, [51, 33]), ("a", types.INT64, [51])],
+    )
+    x = np.random.default_rng(0).normal(size=(33, 51)).astype(np.float32)
+    expected = results(several, "local-sync", x)
+    got = results(several, f"webgpu://{provider}", x)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-5)
+    np.testing.assert_array_equal(got[1], expected[1])

@@ -13,7 +13,10 @@ right in the text between its stages:
   memory: it takes an element for a whole word. They are left scalar (`repair_kernels`), and so
   are kernels on parts of rows, such as the inside of padding, that do not begin at a multiple of four.
 * **Convolutions** that it does not vectorize race: filling the result and adding to it are given to
-  invocations in different orders, without a barrier. They are made with one invocation per workgroup.
+  invocations in different orders, without a barrier. So do other kernels whose loops index what passes
+  between them by different axes, such as reductions of the first axis with what follows them. They are
+  made with one invocation per workgroup.
+* **Floating point of other widths than 32 bits** it reads and writes as if it were of 32: refused.
 * **Parameters** of 64-bit integers are put into the module, where they become narrow too.
 
 Source: the IR that iree-compile 3.13.0 prints at ``input`` and at ``executable-configurations``.
@@ -47,7 +50,7 @@ __all__ = [
     "uses_wide_integers",
 ]
 
-VERSION: Final = 6
+VERSION: Final = 8
 """Raised when a build comes out differently; cached modules depend on it."""
 
 STAGE: Final = "executable-configurations"
@@ -107,7 +110,15 @@ _SLICE = re.compile(
     r"dispatch\.tensor\.(?:load|store) .*offsets = \[(?:.*, )?(?P<offset>[^],]+)\], sizes = \[(?:.*, )?"
     r"(?P<size>[^],]+)\], .*dispatch\.tensor<\w+:tensor<(?:[\d?]+x)*(?P<extent>[\d?]+)x\w+>>"
 )
-_NARROW = re.compile(r"dispatch\.tensor<\w+:tensor<[\dx?]*(?:i1|i2|i4|i8|i16|f16|bf16)>")
+_NARROW = re.compile(r"dispatch\.tensor<\w+:tensor<[\dx?]*(?:i1|i2|i4|i8|i16)>")
+_OTHER_FLOAT = re.compile(r"dispatch\.tensor<\w+:tensor<[\dx?]*(?P<element>b?f16|f64|f\d+E\w+)>")
+_LOOP = re.compile(
+    r"^\s*(?P<name>%[\w.$-]+)(?::\d+)? = (?:linalg|iree_linalg_ext)\.(?P<kind>\w+) .*?"
+    r"(?:ins\((?P<ins>[^:)]*) : [^)]*\) )?outs\((?P<outs>[^:)]*) : tensor<(?P<dims>(?:[\d?]+x)*)"
+)
+_ROWWISE: Final = ("arg_compare", "scan", "softmax")
+_MAP = re.compile(r"affine_map<\((?P<loops>[^)]*)\) -> \((?P<axes>[^)]*)\)>")
+_TILES = re.compile(r"tile_sizes = \[\[(?P<first>[\d, ]*)\]")
 
 
 def device_attribute(*, wasm_features: str | None) -> str:
@@ -303,6 +314,7 @@ def repair_kernels(text: str) -> str:
         if found is None:
             continue
         body = list(_kernel_lines(lines, index))
+        _refuse_floats(found["name"].strip('"'), body)
         pipeline = found["pipeline"]
         if pipeline != "BaseDistribute" and any(_is_never_vectors(part) for part in body):
             if pipeline != "BaseVectorize":
@@ -338,11 +350,66 @@ def _is_never_vectors(line: str) -> bool:
     return any(not text.isdigit() or int(text) % 4 != 0 for text in (found["offset"], found["extent"]))
 
 
+def _refuse_floats(name: str, body: Sequence[str]) -> None:
+    for line in body:
+        if found := _OTHER_FLOAT.search(line):
+            raise CompileError(
+                f"kernel {name} handles elements of type {found['element']}, which the compiler has no right "
+                "form of for WebGPU: use a model that computes with f32"
+            )
+
+
 def _races(body: Sequence[str]) -> bool:
-    """Whether a kernel fills its result and then adds windows to it: the compiler gives the two loops to
-    invocations in different orders, without a barrier between them."""
-    fills = any("linalg.fill" in line for line in body)
-    return fills and any(_WINDOWS.search(line) for line in body)
+    """Whether a kernel has loops that the compiler gives to invocations in different orders, and no barrier.
+
+    It does where a result is filled and windows are added to it. Axes of all loops are given out by their
+    place, as many as the tiles have: what one loop makes and another takes has to have these axes first, and
+    in the same order.
+    """
+    if any("linalg.fill" in line for line in body) and any(_WINDOWS.search(line) for line in body):
+        return True
+    loops = [(found, line) for line in body if (found := _LOOP.match(line))]
+    made = {found["name"] for found, _ in loops}
+    taken = {name for found, _ in loops for name in _operands(found)} & made
+    tiled = max((_tiled_axes(found["first"]) for line in body if (found := _TILES.search(line))), default=0)
+    return any(
+        not _is_in_order(axes, tiled)
+        for found, line in loops
+        for name, axes, is_result in _uses(found, line)
+        if name in made or (is_result and found["name"] in taken)
+    )
+
+
+def _operands(loop: re.Match[str]) -> list[str]:
+    """Values that a loop reads, then those that it begins its results with."""
+    listed = f"{loop['ins'] or ''},{loop['outs']}".split(",")
+    return [name.strip().partition("#")[0] for name in listed if name.strip()]
+
+
+def _uses(loop: re.Match[str], line: str) -> Iterator[tuple[str, str, bool]]:
+    """Operands of a loop: name, axes of the loop that index it, and whether it is a result."""
+    names = _operands(loop)
+    results = loop["outs"].count(",") + 1
+    rank = loop["dims"].count("x")
+    maps = [found["axes"] for found in _MAP.finditer(line)] if loop["kind"] == "generic" else []
+    plain = ", ".join(f"d{axis}" for axis in range(rank))
+    for index, name in enumerate(names):
+        is_result = index >= len(names) - results
+        if maps:
+            yield name, maps[index], is_result
+        elif is_result or loop["kind"] not in _ROWWISE:
+            yield name, plain if is_result else "", is_result
+
+
+def _tiled_axes(sizes: str) -> int:
+    """How many axes are given to workgroups: up to the last whose tile is not zero."""
+    tiles = [int(size) for size in sizes.split(",") if size.strip()]
+    return max((axis + 1 for axis, size in enumerate(tiles) if size), default=0)
+
+
+def _is_in_order(axes: str, tiled: int) -> bool:
+    names = [axis.strip() for axis in axes.split(",") if axis.strip()]
+    return len(names) >= tiled and all(name == f"d{axis}" for axis, name in enumerate(names))
 
 
 @dataclasses.dataclass(kw_only=True)
