@@ -125,6 +125,14 @@ def test_executables_of_any_bytes_are_refused_with_a_typed_error(data):
             spirv.read_executable(content)
 
 
+def test_operations_of_constants_do_not_nest():
+    count = 20_000
+    data = words(4 << 16 | 21, 1, 32, 0, (3 + count) << 16 | 52, 1, 2, *[52] * count)
+    with pytest.raises(errors.FormatError, match="operation 52") as caught:
+        spirv.read(data)
+    assert caught.value.offset == 9
+
+
 def test_deep_nesting_and_long_bodies_are_no_recursion_errors():
     lines = "".join(
         f"OpSelectionMerge %m{i} None\nOpBranchConditional %yes %t{i} %m{i}\n%t{i} = OpLabel\n"

@@ -8,8 +8,10 @@ import threading
 
 import numpy as np
 import pytest
+from tests.wgsl import shader_runner as sr
 
-from sylvite import drivers
+from sylvite import drivers, spirv
+from sylvite.drivers.webgpu.shaders import read_spirv
 from sylvite.errors import (
     ClosedError,
     DeadlineExceededError,
@@ -154,6 +156,7 @@ def test_device_binding_too_small_for_its_shader_fails_with_the_kernels_name(dev
     ("data", "message"),
     [
         (b"\xff", "not JSON"),
+        (b"[" * 100_000, "nests too deep"),
         (b"[]", "exports"),
         (b'{"exports": [{}]}', "bindings"),
         (
@@ -167,6 +170,48 @@ def test_device_binding_too_small_for_its_shader_fails_with_the_kernels_name(dev
 def test_device_malformed_executable_is_refused(device, data, message):
     with pytest.raises(FormatError, match=message):
         device.create_executable(format="webgpu-wgsl-json", data=data)
+
+
+@pytest.mark.parametrize(
+    ("words", "offset", "error", "message"),
+    [
+        (0, 0, FormatError, "kernel k: it reads 1 constants of 0"),
+        (1 << 30, 0xFFFFFFF0, InvalidArgumentError, "max-uniform-buffer-binding-size"),
+        (1, 0, None, ""),
+    ],
+)
+def test_device_constants_of_spirv_are_those_of_its_layout(
+    device, monkeypatch, words, offset, error, message
+):
+    globals_ = f"""
+OpMemberDecorate %given 0 Offset {offset}
+OpDecorate %given Block
+%given = OpTypeStruct %uint
+%to_given = OpTypePointer PushConstant %given
+%to_word = OpTypePointer PushConstant %uint
+%constants = OpVariable %to_given PushConstant
+"""
+    body = "%place = OpAccessChain %to_word %constants %u0\n%value = OpLoad %uint %place\n"
+    text = sr.kernel({"out": "uint"}, body + sr.store("value", "out", "uint"), size=1, globals_=globals_)
+    definition = spirv.ExecutableDef(
+        entry_points=(
+            spirv.EntryPointDef(
+                name="k",
+                shader_module=0,
+                bindings=(spirv.LayoutBinding(set=0, binding=0, kind="storage"),),
+                push_constant_words=words,
+                subgroup_size=0,
+            ),
+        ),
+        shader_modules=(spirv.assemble(text.replace('"kernel"', '"k"')),),
+    )
+    monkeypatch.setattr(spirv, "read_executable", lambda data, where: definition)
+    (kernel,) = read_spirv(b"", (), device.gpu)
+    if error is None:
+        assert kernel.shader(()).constant_count == words
+        return
+    with pytest.raises(error, match=message):
+        kernel.shader(())
 
 
 def test_device_that_is_lost_says_so_everywhere(device, load, put):

@@ -177,8 +177,8 @@ class _Operands:
     def specialized(self) -> None:
         opcode = self.word()
         info = grammar.instructions().get(opcode)
-        if info is None:
-            raise self.error(f"operation {opcode} is not an opcode")
+        if info is None or info is self.info:
+            raise self.error(f"operation {opcode} is not an opcode that it takes")
         self.add("LiteralSpecConstantOpInteger", opcode)
         self.sequence(tuple(field for field in info.operands if not field[0].startswith("IdResult")))
 

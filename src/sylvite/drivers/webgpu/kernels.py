@@ -124,5 +124,7 @@ def read_json(data: bytes) -> tuple[Kernel, ...]:
         content = json.loads(data)
     except ValueError as error:
         raise FormatError(f"not JSON: {error}", where=f"a {JSON_FORMAT} executable") from error
+    except RecursionError as error:
+        raise FormatError("its JSON nests too deep", where=f"a {JSON_FORMAT} executable") from error
     exports = _member(content, "exports", list, f"a {JSON_FORMAT} executable")
     return tuple(_read_json_export(record, ordinal) for ordinal, record in enumerate(exports))

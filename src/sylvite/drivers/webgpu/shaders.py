@@ -51,7 +51,11 @@ def _kernel(ordinal: int, entry: spirv.EntryPointDef, module: spirv.Module, gpu:
             ) from error
 
     def shader(groups: Groups) -> Shader:
-        return _shader(translated(groups), order, entry.name, gpu)
+        made = translated(groups)
+        if made.push_constant_words > entry.push_constant_words:
+            message = f"it reads {made.push_constant_words} constants of {entry.push_constant_words}"
+            raise FormatError(f"kernel {entry.name}: {message}", where=WHERE)
+        return _shader(made, order, entry.name, gpu)
 
     def writes() -> tuple[bool, ...]:
         accesses = {pair: binding.access for binding in translated(()).bindings for pair in binding.merged}
@@ -94,6 +98,7 @@ def _check_limits(translated: wgsl.Shader, name: str, gpu: Gpu) -> None:
         "max-compute-invocations-per-workgroup": x * y * z,
         "max-compute-workgroup-storage-size": translated.workgroup_byte_length,
         "max-storage-buffers-per-shader-stage": len(translated.bindings),
+        "max-uniform-buffer-binding-size": translated.uniform_byte_length,
     }
     for limit, needed in needs.items():
         if needed > gpu.limits[limit]:
