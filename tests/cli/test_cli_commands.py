@@ -227,6 +227,24 @@ def test_inspect_calls_a_compiled_model_by_the_name_that_was_given(run, tmp_path
     assert "same.mlir: module" in run("inspect", source)[1].replace("\n", "")
 
 
+def test_inspect_shows_kernels_for_gpus(run, tmp_path):
+    pytest.importorskip("iree.compiler", reason="compiling needs the compile extra")
+    source, module = tmp_path / "both.mlir", tmp_path / "both.vmfb"
+    source.write_text(
+        "func.func @twice(%x: tensor<7xf32>) -> tensor<7xf32> {\n"
+        "  %y = arith.addf %x, %x : tensor<7xf32>\n  return %y : tensor<7xf32>\n}\n"
+    )
+    assert run("compile", source, "--target", "wasm32,webgpu", "-o", module)[0] == 0
+    report = json.loads(run("inspect", module, "--json")[1])
+    (kernel,) = report["shaders"]
+    assert (kernel["name"], kernel["bindings"], kernel["constants"]) == (
+        report["executables"][0]["kernels"][0],
+        2,
+        0,
+    )
+    assert "Kernels for GPUs" in run("inspect", module)[1]
+
+
 def test_inspect_disassembles_modules_and_wasm(run, module_path, tmp_path):
     code, out, _ = run("inspect", module_path, "--disassemble")
     assert code == 0

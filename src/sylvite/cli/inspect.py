@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .. import vmfb
+from .. import spirv, vmfb
 from ..errors import FormatError, NotFoundError
 from ..halide.cli import describe_pipelines, holds_pipeline
 from ..model.signature import function_signature
@@ -110,12 +110,16 @@ def _inspect_module(path: Path, given: Path, disassemble: bool, as_json: bool) -
 
 def _describe_module(archive: vmfb.Archive, path: Path) -> dict[str, Any]:
     module = archive.module
-    executables, data_bytes = [], 0
+    executables: list[dict[str, Any]] = []
+    shaders: list[dict[str, Any]] = []
+    data_bytes = 0
     for segment in module.rodata:
         data = archive.rodata(segment.ordinal)
         if bytes(data[:4]) == b"\0asm":
             name = segment.member or f"rodata[{segment.ordinal}]"
             executables.append({"name": name, **describe_wasm(bytes(data), where=name)})
+        elif spirv.is_executable(data):
+            shaders += _shaders(data, segment.member or f"rodata[{segment.ordinal}]")
         else:
             data_bytes += segment.byte_length
     return {
@@ -136,7 +140,23 @@ def _describe_module(archive: vmfb.Archive, path: Path) -> dict[str, Any]:
         "global_bytes": module.global_bytes,
         "global_refs": module.global_ref_count,
         "executables": executables,
+        "shaders": shaders,
     }
+
+
+def _shaders(data: memoryview, executable: str) -> list[dict[str, Any]]:
+    """Kernels of an executable for GPUs."""
+    definition = spirv.read_executable(data, where=executable)
+    return [
+        {
+            "name": entry.name,
+            "executable": executable,
+            "bindings": len(entry.bindings),
+            "constants": entry.push_constant_words,
+            "spirv_bytes": len(definition.shader_modules[entry.shader_module]),
+        }
+        for entry in definition.entry_points
+    ]
 
 
 def _functions(module: vmfb.ModuleDef) -> list[dict[str, Any]]:
@@ -183,3 +203,9 @@ def _print_module(report: dict[str, Any]) -> None:
     )
     for executable in report["executables"]:
         print_wasm(executable["name"], executable)
+    if report["shaders"]:
+        rows = [
+            (item["name"], str(item["bindings"]), str(item["constants"]), format_bytes(item["spirv_bytes"]))
+            for item in report["shaders"]
+        ]
+        print_table("Kernels for GPUs", ("name", "bindings", "constants", "SPIR-V"), rows)
