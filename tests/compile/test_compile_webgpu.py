@@ -105,9 +105,9 @@ def test_kernels_on_parts_of_rows_are_left_scalar_unless_they_begin_at_vectors(
     assert ("BaseDistribute" in webgpu.repair_kernels(text)) is is_scalar
 
 
-def test_kernels_on_words_are_left_alone_and_other_forms_refused():
-    text = kernel("BaseVectorize", "f32")
-    assert webgpu.repair_kernels(text) == text
+def test_kernels_on_words_and_by_one_invocation_are_left_alone_and_other_forms_refused():
+    for text in (kernel("BaseVectorize", "f32"), kernel("BaseLowering", "i8")):
+        assert webgpu.repair_kernels(text) == text
     with pytest.raises(CompileError, match="kernel k "):
         webgpu.repair_kernels(kernel("MatmulPromoteVectorize", "i8"))
 

@@ -116,3 +116,16 @@ def test_reductions_of_the_first_axis_with_what_follows_match_the_cpu(provider):
     got = results(several, f"webgpu://{provider}", x)
     np.testing.assert_allclose(got[0], expected[0], rtol=1e-5)
     np.testing.assert_array_equal(got[1], expected[1])
+
+
+def test_narrow_scalars_match_the_cpu(provider):
+    quantized = model(
+        [("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], {}), ("Add", ["z", "z"], ["t"], {})],
+        [("x", types.FLOAT, [13])],
+        [("q", types.UINT8, [13]), ("s", types.FLOAT, []), ("t", types.UINT8, [])],
+    )
+    x = np.random.default_rng(0).normal(size=13).astype(np.float32)
+    expected = results(quantized, "local-sync", x)
+    for got, reference in zip(results(quantized, f"webgpu://{provider}", x), expected, strict=True):
+        assert got.dtype == reference.dtype
+        np.testing.assert_allclose(got, reference, rtol=1e-6)

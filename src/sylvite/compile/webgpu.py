@@ -116,6 +116,7 @@ _LOOP = re.compile(
     r"^\s*(?P<name>%[\w.$-]+)(?::\d+)? = (?:linalg|iree_linalg_ext)\.(?P<kind>\w+) .*?"
     r"(?:ins\((?P<ins>[^:)]*) : [^)]*\) )?outs\((?P<outs>[^:)]*) : tensor<(?P<dims>(?:[\d?]+x)*)"
 )
+_SCALAR_PIPELINES: Final = ("BaseDistribute", "BaseLowering")
 _ROWWISE: Final = ("arg_compare", "scan", "softmax")
 _MAP = re.compile(r"affine_map<\((?P<loops>[^)]*)\) -> \((?P<axes>[^)]*)\)>")
 _TILES = re.compile(r"tile_sizes = \[\[(?P<first>[\d, ]*)\]")
@@ -316,7 +317,7 @@ def repair_kernels(text: str) -> str:
         body = list(_kernel_lines(lines, index))
         _refuse_floats(found["name"].strip('"'), body)
         pipeline = found["pipeline"]
-        if pipeline != "BaseDistribute" and any(_is_never_vectors(part) for part in body):
+        if pipeline not in _SCALAR_PIPELINES and any(_is_never_vectors(part) for part in body):
             if pipeline != "BaseVectorize":
                 raise CompileError(
                     f"kernel {found['name'].strip(chr(34))} handles narrow elements, or rows that begin "
