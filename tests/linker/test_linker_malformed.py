@@ -335,3 +335,17 @@ def test_load_truncated_module_is_refused_at_every_length(capped, build_c):
             capped.load(data[:length], name="cut").close()
         except (FormatError, LinkError):
             continue
+
+
+@pytest.mark.parametrize(
+    ("instruction", "word"), [("memory.atomic.wait32", "i32"), ("memory.atomic.wait64", "i64")]
+)
+def test_module_that_waits_for_other_threads_is_refused(space, instruction, word):
+    def waits(module):
+        function = module.function("waits", [], [I32], export=True)
+        function.emit("i32.const", 2048).emit(f"{word}.const", 0).emit("i64.const", -1)
+        function.emit(instruction, offset=0)
+
+    with pytest.raises(UnsupportedFeatureError, match=f"function 0 sleeps .{instruction}.") as caught:
+        space.load(build(waits, info=DylinkInfo()), name="waits")
+    assert caught.value.offset is not None

@@ -165,7 +165,7 @@ def read_side_module(data: bytes, *, name: str) -> SideModule:
         FormatError: malformed, or an import has a type the convention does not have.
         LinkError: not a side module, or it brings a memory or table of its own, or
             asks for an absurd alignment.
-        UnsupportedFeatureError: it needs a proposal that is not supported.
+        UnsupportedFeatureError: it needs a proposal that is not supported, or waits for other threads.
     """
     decoded = wasm.decode(data, where=f"wasm module {name}")
     module = repair_half_calls(decoded)
@@ -191,12 +191,15 @@ def read_side_module(data: bytes, *, name: str) -> SideModule:
     sorter = _ImportSorter(name, module)
     for item in module.imports:
         sorter.add(item)
+    features = wasm.features.required(module)
+    if Feature.THREADS in features:
+        _refuse_waits(name, module)
     return SideModule(
         name=name,
         data=data,
         module=module,
         info=info,
-        features=wasm.features.required(module),
+        features=features,
         function_imports=sorter.functions,
         got_functions=tuple(sorter.got_functions),
         got_data=tuple(sorter.got_data),
@@ -208,6 +211,19 @@ def read_side_module(data: bytes, *, name: str) -> SideModule:
         minimum_pages=sorter.minimum_pages,
         minimum_entries=sorter.minimum_entries,
     )
+
+
+def _refuse_waits(name: str, module: wasm.Module) -> None:
+    """A guest that sleeps looks at nothing: neither a deadline nor Control-C would reach it."""
+    for index, body in enumerate(module.code, module.imported_count(ExternKind.FUNCTION)):
+        for instruction in body.instructions():
+            if instruction.name.startswith("memory.atomic.wait"):
+                raise UnsupportedFeatureError(
+                    f"function {index} sleeps ({instruction.name}), and nothing could stop it then; "
+                    "side modules may use all other atomic instructions",
+                    where=f"wasm module {name}",
+                    offset=instruction.offset,
+                )
 
 
 class _ImportSorter:
