@@ -148,7 +148,9 @@ def test_dispatch_indirect_takes_a_grid_that_commands_before_it_wrote(target):
     command_buffer = target.recorder()
     ref = target.ref(counts)
     command_buffer.fill_buffer(ref, i32(-2).tobytes())
+    command_buffer.execution_barrier()
     command_buffer.dispatch(executable, NEGATE, (3, 1, 1), bindings=[ref, ref])
+    command_buffer.execution_barrier()
     command_buffer.dispatch_indirect(executable, IDS, ref, bindings=[target.ref(result)])
     target.run(command_buffer)
     assert np.count_nonzero(array_of(result) >= 0) == 8

@@ -9,7 +9,7 @@ import pytest
 
 from sylvite import engines
 from sylvite.engines.base import Limits
-from sylvite.errors import InvalidArgumentError, OutOfMemoryError
+from sylvite.errors import InvalidArgumentError, OutOfMemoryError, TrapError
 
 PAGE = 65536
 
@@ -125,3 +125,35 @@ def test_shared_memory_of_another_engine_is_refused(store, wat, engine, shared):
         module = other.compile(wat(COUNT))
         with pytest.raises(InvalidArgumentError, match="its engine"):
             foreign.instantiate(module, {("env", "memory"): shared})
+
+
+REACH = """(module
+  (import "env" "memory" (memory 1 4 shared))
+  (func (export "reach") (param i32) (result i32) (i32.load (local.get 0))))"""
+
+
+def test_shared_memory_access_out_of_bounds_traps_in_every_instance(engine, wat, shared):
+    # Wasmtime aborts the process when it finds the memory of a fault in two instances of a store.
+    modules = [engine.compile(wat(text)) for text in (REACH, COUNT)]
+    for _ in range(2):
+        with engine.create_store() as own:
+            imports = {("env", "memory"): shared}
+            instances = [own.instantiate(module, imports) for module in (*modules, modules[0])]
+            for instance in (instances[0], instances[2]):
+                for address in (65536, 5 * 65536, -4):
+                    with pytest.raises(TrapError) as caught:
+                        instance.exports["reach"](address)
+                    assert caught.value.code == "memory_out_of_bounds"
+                assert instance.exports["reach"](65532) == 0
+
+
+def test_shared_memory_two_in_one_store_stay_apart(engine, wat, store):
+    text = """(module
+      (import "a" "m" (memory 1 4 shared))
+      (func (export "get") (result i32) (i32.load (i32.const 8))))"""
+    module = engine.compile(wat(text))
+    for value in (3, 4):
+        memory = store.create_memory(minimum_pages=1, maximum_pages=4, shared=True)
+        memory.view(8, 1)[0] = value
+        for _ in range(2):
+            assert store.instantiate(module, {("a", "m"): memory}).exports["get"]() == value

@@ -31,6 +31,8 @@ DEFAULT_STACK_BYTES = 512 * 1024
 STACK_RANGE = (64 * 1024, 4 * 1024 * 1024)
 RESERVATION_BYTES = 1 << 32
 WASM_MAGIC = b"\0asm"
+# Imports a shared memory of any size; nothing else.
+SHARED_MEMORY_HOLDER = WASM_MAGIC + bytes((1, 0, 0, 0, 2, 9, 1, 0, 0, 2, 3, 0, 0x80, 0x80, 4))
 
 
 class WasmtimeModule:
@@ -130,6 +132,7 @@ class WasmtimeEngine:
         self._stores: weakref.WeakSet[WasmtimeStore] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
+        self._holder: Any = None
         self.watchdog = Watchdog()
 
     @property
@@ -249,6 +252,13 @@ class WasmtimeEngine:
     def own_memory_of(self, module: CompiledModule) -> OwnMemory | None:
         """The memory that a module of this engine defines, when the host has to make it."""
         return module.own_memory if isinstance(module, WasmtimeModule) else None
+
+    @property
+    def shared_memory_holder(self) -> Any:
+        """The native module that `WasmtimeStore.handle_of` instantiates."""
+        if self._holder is None:
+            self._holder = wasmtime.Module(self.native, SHARED_MEMORY_HOLDER)
+        return self._holder.ptr()
 
     def require_interruption(self) -> None:
         """Check that deadlines can be had.

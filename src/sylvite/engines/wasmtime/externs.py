@@ -168,8 +168,8 @@ def to_native_extern(store: WasmtimeStore, item: Extern) -> Any:
     if isinstance(item, SharedMemory):
         if item.engine is not store.engine:
             raise InvalidArgumentError("a shared memory can be imported by stores of its engine only")
-        result.kind = ffi.WASMTIME_EXTERN_SHAREDMEMORY.value
-        result.of.sharedmemory = item.pointer
+        result.kind = ffi.WASMTIME_EXTERN_MEMORY.value
+        result.of.memory = store.handle_of(item)
         return result
     for kind, (field, python_type) in _EXTERN_KINDS.items():
         if isinstance(item, python_type):

@@ -93,6 +93,8 @@ class WasmtimeStore:
         self._retained: collections.deque[None] = collections.deque()
         self._thunks: list[Any] = []
         self._windows: dict[int, Window] = {}
+        # By host address: what imports of a shared memory are given. See `handle_of`.
+        self._shared_handles: dict[int, Any] = {}
         self.watchdog = engine.watchdog
         self._attention = Attention(self.state, engine.watchdog)
         self._cap_memory(limits.memory_bytes)
@@ -190,6 +192,28 @@ class WasmtimeStore:
             maximum_pages = min(maximum_pages, cap // PAGE_BYTES)
         return SharedMemory.create(self._engine, minimum_pages, maximum_pages)
 
+    def handle_of(self, memory: SharedMemory) -> Any:
+        """The ``wasmtime_memory_t`` by which instances of this store import a shared memory.
+
+        Given the shared memory itself, wasmtime makes one more instance for every import, to hold it. It
+        looks for the memory of an out-of-bounds access in all instances, and aborts the process when it finds
+        two. So there is one such instance here, made together with an instance of the engine's holder
+        module and so numbered just before it; the handle names it in the layout that ``wasmtime/extern.h`` asserts.
+        """
+        handle = self._shared_handles.get(memory.base_address)
+        if handle is None:
+            extern = ffi.wasmtime_extern_t()
+            extern.kind = ffi.WASMTIME_EXTERN_SHAREDMEMORY.value
+            extern.of.sharedmemory = memory.pointer
+            holder = self._make(self._engine.shared_memory_holder, "shared memory", (extern,))
+            # Views of the members: the bindings hide names that begin with two underscores.
+            store, number = (ctypes.c_uint64 * 2).from_buffer(holder)
+            handle = ffi.wasmtime_memory_t()
+            ctypes.c_uint64.from_buffer(handle).value = store
+            ctypes.c_uint32.from_buffer(handle, 8).value = (number & 0xFFFFFFFF) - 1
+            self._shared_handles[memory.base_address] = handle
+        return handle
+
     def create_table(self, *, minimum: int, maximum: int | None = None) -> WasmtimeTable:
         """A table of ``minimum`` null function references.
 
@@ -228,7 +252,6 @@ class WasmtimeStore:
         """Instantiate ``module`` and run its start function; see the protocol."""
         native_module = self._engine.native_module(module)
         wanted = module.import_names
-        context = self.context
         hidden = self._hidden_imports(module)
         missing = sorted({f"{space}.{name}" for space, name in wanted if (space, name) not in imports})
         if missing:
@@ -237,10 +260,15 @@ class WasmtimeStore:
                 module=module.name,
                 symbols=missing,
             )
-        count = len(wanted) + len(hidden)
-        externs = (ffi.wasmtime_extern_t * count)()
-        for index, item in enumerate([*(imports[key] for key in wanted), *hidden]):
-            externs[index] = to_native_extern(self, item)
+        externs = [to_native_extern(self, item) for item in [*(imports[key] for key in wanted), *hidden]]
+        instance = self._make(native_module, module.name, externs)
+        return WasmtimeInstance(self, instance, self._exports_of(instance))
+
+    def _make(self, native_module: Any, name: str, imports: Sequence[Any]) -> Any:
+        """A native instance."""
+        context = self.context
+        count = len(imports)
+        externs = (ffi.wasmtime_extern_t * count)(*imports)
         instance = ffi.wasmtime_instance_t()
         trap = ctypes.POINTER(ffi.wasm_trap_t)()
         self.enter()
@@ -251,8 +279,8 @@ class WasmtimeStore:
         finally:
             self.leave()
         if error or trap:
-            self._fail_instantiation(module.name, native.address_of(error), native.address_of(trap))
-        return WasmtimeInstance(self, instance, self._exports_of(instance))
+            self._fail_instantiation(name, native.address_of(error), native.address_of(trap))
+        return instance
 
     def _hidden_imports(self, module: CompiledModule) -> list[Extern]:
         """What interruption added to a module's imports, in order, behind its own."""
