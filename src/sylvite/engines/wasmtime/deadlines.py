@@ -101,8 +101,9 @@ class CallState:
 
     def _show(self, is_shown: bool) -> None:
         if self._words is not None and is_shown is not self._is_shown:
-            ctypes.memset(self._words, 0xFF if is_shown else 0, PAGE_BYTES)
+            # Said before it is done: the guest may trap, and its thread ask, before memset has returned here.
             self._is_shown = is_shown
+            ctypes.memset(self._words, 0xFF if is_shown else 0, PAGE_BYTES)
 
     @property
     def must_stop(self) -> bool:

@@ -198,7 +198,8 @@ class WasmtimeStore:
         Given the shared memory itself, wasmtime makes one more instance for every import, to hold it. It
         looks for the memory of an out-of-bounds access in all instances, and aborts the process when it finds
         two. So there is one such instance here, made together with an instance of the engine's holder
-        module and so numbered just before it; the handle names it in the layout that ``wasmtime/extern.h`` asserts.
+        module and so numbered just before it; the handle names it in the layout that ``wasmtime/extern.h``
+        asserts.
         """
         handle = self._shared_handles.get(memory.base_address)
         if handle is None:
