@@ -88,6 +88,10 @@ def divide_by_zero(function):
     function.i32(1).i32(0).emit("i32.div_s").emit("drop")
 
 
+def reach_out(function):
+    function.i32(-4).emit("i32.load").emit("drop")
+
+
 def write_worker(function):
     """``target[id] = 1 + the worker's number``, slowly enough that others get some."""
     left = function.local(I32, "left")
@@ -105,6 +109,7 @@ def write_worker(function):
 KERNELS = {
     "mix": mix,
     "trap": fail_at(5, divide_by_zero),
+    "reach": fail_at(5, reach_out),
     "code": fail_at(7, lambda function: function.i32(-3).emit("return")),
     "hang": fail_at(3, forever),
     "all_hang": forever,
@@ -255,7 +260,9 @@ def test_several_workers_share_a_dispatch(wasm):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("trap", TrapError), ("code", KernelError)], ids=["trap", "code"]
+    ("name", "expected"),
+    [("trap", TrapError), ("reach", TrapError), ("code", KernelError)],
+    ids=["trap", "reach", "code"],
 )
 def test_failure_in_any_worker_names_the_kernel_and_leaves_the_device_usable(wasm, name, expected):
     with Side(wasm, "local-task://3") as side:
