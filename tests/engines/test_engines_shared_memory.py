@@ -9,7 +9,7 @@ import pytest
 
 from sylvite import engines
 from sylvite.engines.base import Limits
-from sylvite.errors import InvalidArgumentError, OutOfMemoryError, TrapError
+from sylvite.errors import InvalidArgumentError, OutOfMemoryError, TrapError, UnsupportedFeatureError
 
 PAGE = 65536
 
@@ -157,3 +157,52 @@ def test_shared_memory_two_in_one_store_stay_apart(engine, wat, store):
         memory.view(8, 1)[0] = value
         for _ in range(2):
             assert store.instantiate(module, {("a", "m"): memory}).exports["get"]() == value
+
+
+DEFINER = """(module (memory (export "m") 1 100 shared)
+  (func (export "load") (param i32) (result i32) (i32.load (local.get 0)))
+  (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0))))"""
+
+
+@pytest.mark.parametrize("interruptible", [True, False])
+def test_shared_memory_of_a_module_traps_there_and_where_it_is_imported(wat, interruptible):
+    importer = """(module (import "e" "m" (memory 1 100 shared))
+      (func (export "load") (param i32) (result i32) (i32.load (local.get 0))))"""
+    with engines.create("wasmtime", interruptible=interruptible) as own, own.create_store() as store:
+        definer = store.instantiate(own.compile(wat(DEFINER)), {}).exports
+        importing = store.instantiate(own.compile(wat(importer)), {("e", "m"): definer["m"]}).exports
+        for function in (importing["load"], definer["load"]):
+            with pytest.raises(TrapError) as caught:
+                function(PAGE)
+            assert caught.value.code == "memory_out_of_bounds"
+
+
+@pytest.mark.parametrize("interruptible", [True, False])
+def test_shared_memory_of_a_module_grows_up_to_the_cap(wat, interruptible):
+    with (
+        engines.create("wasmtime", interruptible=interruptible) as own,
+        own.create_store(Limits(memory_bytes=2 * PAGE)) as store,
+    ):
+        exports = store.instantiate(own.compile(wat(DEFINER)), {}).exports
+        assert exports["grow"](2) == -1
+        assert exports["grow"](1) == 1
+        assert exports["m"].byte_length == 2 * PAGE
+        with pytest.raises(OutOfMemoryError, match="cap"):
+            store.instantiate(own.compile(wat("(module (memory 3 100 shared))")), {})
+
+
+def test_shared_memory_beside_another_is_refused_without_interruption(wat):
+    with (
+        engines.create("wasmtime", interruptible=False) as own,
+        pytest.raises(UnsupportedFeatureError, match="among several"),
+    ):
+        own.compile(wat("(module (memory 1) (memory 1 2 shared))"))
+
+
+def test_shared_memory_is_imported_after_the_engine_closed(wat):
+    own = engines.create("wasmtime")
+    module = own.compile(wat(COUNT))
+    with own.create_store() as store:
+        memory = store.create_memory(minimum_pages=1, maximum_pages=4, shared=True)
+        own.close()
+        assert store.instantiate(module, {("env", "memory"): memory}).exports["grow"](1) == 1

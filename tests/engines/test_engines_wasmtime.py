@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -532,3 +533,61 @@ def test_deterministic_engine_fuses_relaxed_madd_everywhere(wat):
     # The deterministic choice of the proposal is the fused one.
     assert values[True] == 2**-46
     assert values[False] in (0.0, 2**-46)
+
+
+def test_stack_may_be_as_large_as_documented():
+    with engines.create("wasmtime", stack_bytes=4 << 20) as own:
+        assert own.stack_bytes == 4 << 20
+
+
+@pytest.mark.parametrize("index", [1 << 32, 1 << 64, (1 << 64) + 1])
+def test_table_numbers_that_need_more_bits_are_refused(store, index):
+    table = store.create_table(minimum=2)
+    with pytest.raises(InvalidArgumentError, match="outside"):
+        table.get(index)
+    with pytest.raises(InvalidArgumentError, match="outside"):
+        table.set(index, None)
+    with pytest.raises(OutOfMemoryError):
+        table.grow(index)
+    with pytest.raises(InvalidArgumentError):
+        store.create_table(minimum=0, maximum=index)
+
+
+def test_global_float_from_an_enormous_int_is_refused(store):
+    with pytest.raises(InvalidArgumentError, match="that large"):
+        store.create_global(ValueType.F32, 10**400, mutable=True)
+
+
+def test_memory_of_more_than_four_gib_is_refused(engine, store, wat):
+    module = engine.compile(wat("(module (memory i64 65537))"))
+    with pytest.raises((UnsupportedFeatureError, OutOfMemoryError)):
+        store.instantiate(module, {})
+
+
+@pytest.mark.parametrize("name", ["stop", "memory"])
+def test_module_that_imports_from_the_host_alone_is_refused_without_interruption(wat, name):
+    with engines.create("wasmtime", interruptible=False) as own, pytest.raises(LinkError, match="alone"):
+        own.compile(wat(f'(module (import "sylvite:host" "{name}" (func)))'))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_forked_process_compiles_what_its_parent_has_not():
+    program = """
+import os, signal, sys, wasmtime
+from sylvite import engines
+functions = "".join(f"(func (result i32) (i32.const {n}))" for n in range(50))
+text = '(module (func (export "f") (result i32) (i32.const %d)) ' + functions + ")"
+module = lambda n: bytes(wasmtime.wat2wasm(text % n))
+engine = engines.create("wasmtime")
+engine.compile(module(1))
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    for each in (engine, engines.create("wasmtime")):
+        function = each.create_store().instantiate(each.compile(module(7)), {}).exports["f"]
+        assert function() == 7
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 0, answer.stderr

@@ -27,7 +27,15 @@ from .passes import Pass
 from .scan import RUN, alternatives
 from .types import PAGE_BYTES, ExternKind, MemoryType
 
-__all__ = ["INTERRUPTIBLE", "OWN_MEMORY", "RESERVED_MODULE", "STOP_MEMORY", "make_interruptible"]
+__all__ = [
+    "INTERRUPTIBLE",
+    "OWN_MEMORY",
+    "RESERVED_MODULE",
+    "STOP_MEMORY",
+    "UNINTERRUPTIBLE",
+    "import_shared_memory",
+    "make_interruptible",
+]
 
 RESERVED_MODULE = "sylvite:host"
 STOP_MEMORY = (RESERVED_MODULE, "stop")
@@ -47,12 +55,7 @@ def make_interruptible(module: Module) -> Module:
         LinkError: it imports from the reserved name.
         UnsupportedFeatureError: it has more than one memory.
     """
-    reserved = [item.name for item in module.imports if item.module == RESERVED_MODULE]
-    if reserved:
-        raise LinkError(
-            f"the module imports {', '.join(reserved)} from {RESERVED_MODULE}, which is the host's alone",
-            symbols=reserved,
-        )
+    _refuse_reserved(module)
     memories = module.all_memories
     if len(memories) > 1:
         raise UnsupportedFeatureError(
@@ -75,6 +78,38 @@ def make_interruptible(module: Module) -> Module:
 
 
 INTERRUPTIBLE = Pass(name="interruptible", version=1, function=make_interruptible)
+
+
+def import_shared_memory(module: Module) -> Module:
+    """The module with the shared memory that it defines, if it does, as an import, which the host makes and
+    caps as it does with its own.
+
+    Raises:
+        LinkError: it imports from the reserved name.
+        UnsupportedFeatureError: it has another memory beside.
+    """
+    _refuse_reserved(module)
+    if not any(memory.shared for memory in module.memories):
+        return module
+    if len(module.all_memories) > 1:
+        raise UnsupportedFeatureError(
+            "the module defines a shared memory among several; it may import them", where="module"
+        )
+    added = _memory_import(OWN_MEMORY, module.memories[0])
+    return dataclasses.replace(module, imports=(*module.imports, added), memories=())
+
+
+UNINTERRUPTIBLE = Pass(name="uninterruptible", version=1, function=import_shared_memory)
+"""For engines without interruption."""
+
+
+def _refuse_reserved(module: Module) -> None:
+    reserved = [item.name for item in module.imports if item.module == RESERVED_MODULE]
+    if reserved:
+        raise LinkError(
+            f"the module imports {', '.join(reserved)} from {RESERVED_MODULE}, which is the host's alone",
+            symbols=reserved,
+        )
 
 
 def _memory_import(key: tuple[str, str], memory: MemoryType) -> Import:

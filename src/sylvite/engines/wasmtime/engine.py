@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import ClosedError, FormatError, InvalidArgumentError, UnavailableError
 from ...wasm import passes as wasm_passes
-from ...wasm.interruption import INTERRUPTIBLE
+from ...wasm.interruption import INTERRUPTIBLE, UNINTERRUPTIBLE
 from ..base import PAGE_BYTES, Capabilities, CompiledModule, Limits
 from ..code_cache import CodeCache
 from . import native
@@ -108,6 +108,8 @@ class WasmtimeEngine:
             )
         self._interruptible = interruptible
         self._deterministic = deterministic
+        # See `_Pool`.
+        parallel = parallel and not _POOL.is_lost
         settings: dict[str, Any] = {
             **_FEATURES,
             **_MEMORY_SETTINGS,
@@ -119,10 +121,10 @@ class WasmtimeEngine:
             "parallel_compilation": parallel,
         }
         self._identity = _identity(settings)
-        try:
-            self._native = wasmtime.Engine(_configure(settings))
-        except wasmtime.WasmtimeError as error:
-            raise UnavailableError(f"wasmtime cannot run here: {error}") from error
+        self._settings = settings
+        self._native = _new_engine(settings)
+        # What compiles in a forked process in its place.
+        self._serial: Any = None
         self._cache: CodeCache | None = None
         if cache_dir is not None:
             self._cache = CodeCache(
@@ -195,14 +197,13 @@ class WasmtimeEngine:
         Raises:
             FormatError: the module is malformed or does not validate.
             UnsupportedFeatureError: it needs a feature that is switched off, or several memories in an
-                engine with interruption.
+                engine with interruption, or defines a shared memory among several.
             LinkError: it imports what only the host may.
             ClosedError: the engine is closed.
         """
         engine = self.native
         data = bytes(wasm)
-        if self._interruptible:
-            passes = (*passes, INTERRUPTIBLE)
+        passes = (*passes, INTERRUPTIBLE if self._interruptible else UNINTERRUPTIBLE)
         if data[:4] != WASM_MAGIC:
             raise FormatError(
                 "not a WebAssembly binary module", offset=0, where=f"wasm module {name}" if name else None
@@ -214,9 +215,12 @@ class WasmtimeEngine:
             return WasmtimeModule(self, known, name)
         module = self._load_cached(engine, key)
         if module is None:
-            module = _compile(engine, _rewritten(engine, data, name, passes), name)
+            compiler = self._compiler()
+            module = _compile(compiler, _rewritten(compiler, data, name, passes), name)
             if self._cache is not None:
                 self._cache.store(key, bytes(module.serialize()))
+            if compiler is not engine:
+                module = wasmtime.Module.deserialize(engine, module.serialize())
         with self._lock:
             module = self._modules.setdefault(key, module)
         return WasmtimeModule(self, module, name)
@@ -257,7 +261,8 @@ class WasmtimeEngine:
     def shared_memory_holder(self) -> Any:
         """The native module that `WasmtimeStore.handle_of` instantiates."""
         if self._holder is None:
-            self._holder = wasmtime.Module(self.native, SHARED_MEMORY_HOLDER)
+            # Stores may ask when the engine is closed.
+            self._holder = wasmtime.Module(self._native, SHARED_MEMORY_HOLDER)
         return self._holder.ptr()
 
     def require_interruption(self) -> None:
@@ -288,6 +293,17 @@ class WasmtimeEngine:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _compiler(self) -> Any:
+        """The native engine that compiles; what it makes fits the other one."""
+        if not self._settings["parallel_compilation"]:
+            return self._native
+        if not _POOL.is_lost:
+            _POOL.is_started = True
+            return self._native
+        if self._serial is None:
+            self._serial = _new_engine({**self._settings, "parallel_compilation": False})
+        return self._serial
 
     def _load_cached(self, engine: Any, key: str) -> Any:
         if self._cache is None:
@@ -328,11 +344,37 @@ _FEATURES = {
 }
 
 
-def _configure(settings: dict[str, Any]) -> Any:
+class _Pool:
+    """Wasmtime's threads for compiling, one pool a process, which start with the first module. A forked
+    process has none of them, and would wait for them without end."""
+
+    __slots__ = ("is_lost", "is_started")
+
+    def __init__(self) -> None:
+        self.is_started = False
+        self.is_lost = False
+
+    def forget(self) -> None:
+        """In a forked process."""
+        self.is_lost = self.is_lost or self.is_started
+
+
+_POOL = _Pool()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_POOL.forget)
+
+
+def _new_engine(settings: dict[str, Any]) -> Any:
     config = wasmtime.Config()
     for name, value in settings.items():
         setattr(config, name, value)
-    return config
+    # Nothing uses a stack of this size; wasmtime aborts the process where the other one is larger.
+    ffi.wasmtime_config_async_stack_size_set(config.ptr(), 2 * STACK_RANGE[1])
+    try:
+        return wasmtime.Engine(config)
+    except wasmtime.WasmtimeError as error:
+        raise UnavailableError(f"wasmtime cannot run here: {error}") from error
 
 
 def _identity(settings: dict[str, Any]) -> bytes:
@@ -345,8 +387,6 @@ def _identity(settings: dict[str, Any]) -> bytes:
 
 def _rewritten(engine: Any, data: bytes, name: str, passes: Sequence[wasm_passes.Pass]) -> bytes:
     """The module that is compiled. Passes get valid modules only."""
-    if not passes:
-        return data
     error = ffi.wasmtime_module_validate(engine.ptr(), _pointer(data), len(data))
     if error:
         failure = native.take_failure(native.address_of(error), None)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["WasmtimeGlobal", "WasmtimeTable", "from_native_extern", "to_native_extern"]
 
 
+_INDEX_MAX = (1 << 32) - 1
+
+
 class WasmtimeTable:
     """A table of function references."""
 
@@ -55,7 +58,7 @@ class WasmtimeTable:
         """
         value = ffi.wasmtime_val_t()
         context = self.store.context
-        if index < 0 or not ffi.wasmtime_table_get(
+        if not 0 <= index <= _INDEX_MAX or not ffi.wasmtime_table_get(
             context, ctypes.byref(self.native), index, ctypes.byref(value)
         ):
             raise InvalidArgumentError(f"table index {index} is outside the table of {self.size} entries")
@@ -77,8 +80,8 @@ class WasmtimeTable:
                 raise InvalidArgumentError(f"cannot put a {type(function).__name__} into a table")
             _require_same_store(self.store, function)
         value = _function_value(function)
-        if index < 0:
-            raise InvalidArgumentError(f"table index {index} is negative")
+        if not 0 <= index <= _INDEX_MAX:
+            raise InvalidArgumentError(f"table index {index} is outside the table of {self.size} entries")
         error = ffi.wasmtime_table_set(context, ctypes.byref(self.native), index, ctypes.byref(value))
         message = native.take_error(error)
         if message is not None:
@@ -92,6 +95,8 @@ class WasmtimeTable:
         """
         if delta < 0:
             raise InvalidArgumentError(f"delta must not be negative, got {delta}")
+        # More would lose its high bits on the way; wasmtime refuses this much, too.
+        delta = min(delta, _INDEX_MAX)
         null = _function_value(None)
         previous = ctypes.c_uint64()
         error = ffi.wasmtime_table_grow(

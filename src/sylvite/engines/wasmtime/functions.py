@@ -257,7 +257,10 @@ def checked_number(value_type: ValueType, value: int | float) -> int | float:
     if value_type in (ValueType.F32, ValueType.F64):
         if not isinstance(value, (int, float)):
             raise InvalidArgumentError(f"expected a number for {value_type.name}, got {value!r}")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise InvalidArgumentError(f"{value_type.name} cannot hold an int that large") from error
     if not isinstance(value, int):
         raise InvalidArgumentError(f"expected an int for {value_type.name}, got {value!r}")
     bits = 32 if value_type == ValueType.I32 else 64

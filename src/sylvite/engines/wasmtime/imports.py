@@ -31,13 +31,14 @@ class OwnMemory:
 
         Raises:
             OutOfMemoryError: the cap or the machine does not allow it.
+            UnsupportedFeatureError: it has more than 4 GiB.
             LinkError: shared memories may not be addressed by 64 bits here.
         """
         if not self.is_shared:
             return WasmtimeMemory.create(store, self.minimum, self.maximum, is_64=self.is_64)
         if self.is_64 or self.maximum is None:
             raise LinkError("the module defines a shared memory of 64-bit addresses")
-        return SharedMemory.create(store.engine, self.minimum, self.maximum)
+        return store.create_memory(minimum_pages=self.minimum, maximum_pages=self.maximum, shared=True)
 
 
 def read_imports(module: Any) -> tuple[tuple[tuple[str, str], ...], OwnMemory | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InternalError, InvalidArgumentError, OutOfMemoryError
+from ...errors import InternalError, InvalidArgumentError, OutOfMemoryError, UnsupportedFeatureError
 from ..base import PAGE_BYTES
 from . import native
 from .host_pages import DISCARDED_IS_ZERO, discard_pages, page_bounds
@@ -144,6 +144,8 @@ class WasmtimeMemory(_Memory):
         self.native = memory
         context = store.context
         self._byte_length = ffi.wasmtime_memory_data_size(context, ctypes.byref(memory))
+        if self._byte_length > ADDRESS_SPACE_PAGES * PAGE_BYTES:
+            raise UnsupportedFeatureError(f"a memory of {self._byte_length} bytes: 4 GiB are the most here")
         self._base_address = native.address_of(ffi.wasmtime_memory_data(context, ctypes.byref(memory))) or 0
         self._maximum_pages = self._read_maximum(context)
 

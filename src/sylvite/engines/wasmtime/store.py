@@ -222,7 +222,7 @@ class WasmtimeStore:
             InvalidArgumentError: sizes out of range.
         """
         most = TABLE_ENTRY_LIMIT if maximum is None else maximum
-        if not 0 <= minimum <= min(most, TABLE_ENTRY_LIMIT):
+        if not 0 <= minimum <= min(most, TABLE_ENTRY_LIMIT) or most >= 1 << 32:
             raise InvalidArgumentError(f"table of {minimum} to {maximum} entries")
         return WasmtimeTable.create(self, minimum, maximum)
 
@@ -284,9 +284,11 @@ class WasmtimeStore:
         return instance
 
     def _hidden_imports(self, module: CompiledModule) -> list[Extern]:
-        """What interruption added to a module's imports, in order, behind its own."""
+        """What was added to a module's imports, in order, behind its own."""
+        own = self._engine.own_memory_of(module)
+        added: list[Extern] = [] if own is None else [own.create(self)]
         if not self._engine.interruptible:
-            return []
+            return added
         if self._stop_memory is None:
             # Not subject to the guest's cap, which may be less than its one page.
             self._cap_memory(None)
@@ -295,8 +297,7 @@ class WasmtimeStore:
             finally:
                 self._cap_memory(self._limits.memory_bytes)
             self.state.set_words(self._stop_memory.base_address)
-        own = self._engine.own_memory_of(module)
-        return [*([] if own is None else [own.create(self)]), self._stop_memory]
+        return [*added, self._stop_memory]
 
     def set_deadline(self, deadline_ns: int | None) -> None:
         """Longest time each following call may run, in nanoseconds; ``None`` for no limit.
