@@ -13,6 +13,7 @@ ROOT = Path(sylvite.__file__).parent
 LAYERS = {
     "errors": 0,
     "trace": 1,
+    "own_sources": 1,
     "wasm": 2,
     "vmfb": 2,
     "hal": 2,

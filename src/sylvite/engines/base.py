@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from ..errors import InvalidArgumentError
 from ..wasm.passes import Pass
 from ..wasm.types import ValueType
+from .code_cache import CodeCache
 
 __all__ = [
     "Capabilities",
@@ -334,6 +335,10 @@ class Engine(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What it can do."""
+
+    @property
+    def cache(self) -> CodeCache | None:
+        """The on-disk cache of code, when one was given."""
 
     def compile(self, wasm: bytes, *, name: str = "", passes: Sequence[Pass] = ()) -> CompiledModule:
         """Validate, rewrite with ``passes`` in order and compile, through the on-disk code cache when one

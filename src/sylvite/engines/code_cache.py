@@ -4,6 +4,10 @@ Compiled code is machine code: whoever can write an entry can run anything in th
 live in a directory that belongs to the user and nobody else may enter (mode 0700), and every entry carries
 a digest of itself, which catches torn writes and rotten disks (not attackers: the directory does that).
 Writes go to a temporary file that is renamed, so processes may share the directory.
+
+Besides machine code it keeps what this package makes of nothing but its own sources and a model's bytes,
+and runs: assembled kernels, programs translated to Python. Such keys contain
+`sylvite.own_sources.sources_digest`.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import InvalidArgumentError
@@ -110,6 +115,14 @@ class CodeCache:
                 os.unlink(temporary)
             return
         self._evict()
+
+    def remember(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """The entry; when there is none, what ``make`` returns, which becomes the entry."""
+        body = self.load(key)
+        if body is None:
+            body = make()
+            self.store(key, body)
+        return body
 
     def discard(self, key: str) -> None:
         """Remove an entry that turned out to be unusable."""

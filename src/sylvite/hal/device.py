@@ -14,7 +14,7 @@ import fnmatch
 import operator
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,9 @@ from .types import (
     MemoryAccess,
     MemoryType,
 )
+
+if TYPE_CHECKING:
+    from ..engines.code_cache import CodeCache
 
 __all__ = ["Device", "DeviceInfo", "Driver"]
 
@@ -124,6 +127,11 @@ class Device(abc.ABC):
     @abc.abstractmethod
     def allocator(self) -> Allocator:
         """Makes buffers that this device can use."""
+
+    @property
+    def code_cache(self) -> CodeCache | None:
+        """Where code is kept between runs; ``None`` when it is not."""
+        return None
 
     @property
     def closed(self) -> bool:

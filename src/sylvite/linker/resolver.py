@@ -11,6 +11,7 @@ from ..engines.base import Extern, Function, Global
 from ..errors import InvalidArgumentError, LinkError
 from ..kernels import KERNEL_NAMES
 from ..kernels import assemble as assemble_kernels
+from ..own_sources import sources_digest
 from ..wasm import FunctionType, ModuleBuilder
 from . import support
 from .side_module import ENVIRONMENT, GOT_DATA, GOT_FUNCTIONS, SideModule
@@ -84,7 +85,8 @@ class Resolver:
         """The wasm routines, instantiated when first asked for."""
         if self._support is None:
             space = self._space
-            instance = space.instantiate(space.compile(support.assemble(), name="support"))
+            routines = _kept(space, "linker", b"support", support.assemble)
+            instance = space.instantiate(space.compile(routines, name="support"))
             functions: Mapping[str, Function] = instance.exports  # type: ignore[assignment]
             self._support = functions
         return self._support
@@ -96,7 +98,8 @@ class Resolver:
             space = self._space
             capabilities = space.engine.capabilities
             relaxed = capabilities.relaxed_simd and not capabilities.deterministic
-            instance = space.instantiate(space.compile(assemble_kernels(relaxed=relaxed), name="kernels"))
+            kernels = _kept(space, "kernels", bytes([relaxed]), lambda: assemble_kernels(relaxed=relaxed))
+            instance = space.instantiate(space.compile(kernels, name="kernels"))
             functions: Mapping[str, Function] = instance.exports  # type: ignore[assignment]
             self._kernels = functions
         return self._kernels
@@ -286,6 +289,16 @@ def _counted(space: LinkSpace, function: Callable[..., object]) -> Callable[...,
         return function(*args)  # type: ignore[return-value]
 
     return counted
+
+
+def _kept(space: LinkSpace, generator: str, variant: bytes, assemble: Callable[[], bytes]) -> bytes:
+    """A module that a generator of this package writes, through the engine's cache: writing it takes far
+    longer than loading its machine code."""
+    cache = space.engine.cache
+    digest = None if cache is None else sources_digest(generator, "wasm")
+    if cache is None or digest is None:
+        return assemble()
+    return cache.remember(cache.key(b"assembled", digest, variant), assemble)
 
 
 def _hold(module: LinkedModule | None, resources: contextlib.ExitStack) -> None:

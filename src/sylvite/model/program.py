@@ -60,6 +60,7 @@ class Program:
         plans: whether calls that come again are done from a recording.
 
     Raises:
+        FormatError: the bytecode is malformed.
         LinkError: imports that are missing or do not match.
         GuestError: an initializer failed.
     """
@@ -79,7 +80,13 @@ class Program:
         self._providers = tuple(providers)
         self._lock = threading.Lock()
         self._closed = False
-        self._module = BytecodeModule(archive)
+        try:
+            self._module = BytecodeModule(archive, cache=device.code_cache)
+        except BaseException:
+            archive.close()
+            for provider in self._providers:
+                provider.close()
+            raise
         self.name = self._module.name
         native = [HalModule([device]), IoParametersModule(self._providers), CheckModule(), *modules]
         try:

@@ -11,17 +11,24 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
+import marshal
+import sys
 import threading
 from collections.abc import Sequence
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
+from ..own_sources import sources_digest
 from ..vmfb.bytecode import DecodedFunction, FunctionRef, decode_function
 from ..vmfb.calling_convention import CallingConvention
 from ..vmfb.module import ModuleDef
+from ..vmfb.verifier import verify
 from .emit import FunctionEmitter, Line, ModuleFacts
 from .flow import recursive_functions
+
+if TYPE_CHECKING:
+    from ..engines.code_cache import CodeCache
 
 __all__ = ["TranslatedModule", "translate"]
 
@@ -47,16 +54,43 @@ class TranslatedModule:
     constants: tuple[Any, ...]
     places: tuple[tuple[int, int], ...]
 
+    def to_bytes(self) -> bytes:
+        """All of it, for this release of Python to read again."""
+        fields = (self.source, self.code, self.filename, self.constants, self.places)
+        return marshal.dumps(fields)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TranslatedModule | None:
+        """What `to_bytes` gave. ``None`` for what cannot be that; the bytes must come from a place that is
+        trusted with code nevertheless."""
+        try:
+            source, code, filename, constants, places = marshal.loads(data)
+        except (EOFError, ValueError, TypeError):
+            return None
+        kinds = ((source, str), (code, CodeType), (filename, str), (constants, tuple), (places, tuple))
+        if not all(isinstance(value, kind) for value, kind in kinds):
+            return None
+        return cls(source=source, code=code, filename=filename, constants=constants, places=places)
+
 
 _cache: collections.OrderedDict[bytes, TranslatedModule] = collections.OrderedDict()
 _cache_lock = threading.Lock()
 
 
-def translate(module: ModuleDef) -> TranslatedModule:
-    """Translate all functions of a verified module.
+def translate(
+    module: ModuleDef, *, verified: bool = True, cache: CodeCache | None = None
+) -> TranslatedModule:
+    """Translate all functions of a module.
+
+    Args:
+        module: the module.
+        verified: whether its bytecode is (`sylvite.vmfb.verify`); else that is done first, unless a module
+            with the same bytecode and tables was translated before.
+        cache: where translations are kept on disk.
 
     Raises:
         FormatError: the bytecode is malformed, or reads a register as something it does not hold.
+        UnsupportedFeatureError: a function uses an extension that it does not require.
     """
     key = _digest(module)
     with _cache_lock:
@@ -64,7 +98,7 @@ def translate(module: ModuleDef) -> TranslatedModule:
         if known is not None:
             _cache.move_to_end(key)
             return known
-    translated = _translate(module, key.hex()[:16])
+    translated = _translate_through(cache, module, key, verified=verified)
     with _cache_lock:
         _cache[key] = translated
         while len(_cache) > _CACHE_ENTRIES:
@@ -72,8 +106,35 @@ def translate(module: ModuleDef) -> TranslatedModule:
     return translated
 
 
+def _translate_through(
+    cache: CodeCache | None, module: ModuleDef, key: bytes, *, verified: bool
+) -> TranslatedModule:
+    entry = None if cache is None else _entry_name(cache, key)
+    if cache is not None and entry is not None:
+        kept = cache.load(entry)
+        known = None if kept is None else TranslatedModule.from_bytes(kept)
+        if known is not None:
+            return known
+        if kept is not None:
+            cache.discard(entry)
+    if not verified:
+        verify(module)
+    translated = _translate(module, key.hex()[:16])
+    if cache is not None and entry is not None:
+        cache.store(entry, translated.to_bytes())
+    return translated
+
+
+def _entry_name(cache: CodeCache, key: bytes) -> str | None:
+    """The cache's name for a translation: of a module by this Python and these sources."""
+    sources = sources_digest("translator", "vmfb")
+    if sources is None:
+        return None
+    return cache.key(b"translation", f"{sys.implementation.cache_tag} {sys.version}".encode(), sources, key)
+
+
 def _digest(module: ModuleDef) -> bytes:
-    """Of everything that the translation depends on."""
+    """Of everything that verifying and translating depend on."""
     structure = (
         module.types,
         module.global_bytes,
@@ -81,7 +142,15 @@ def _digest(module: ModuleDef) -> bytes:
         len(module.rodata),
         [function.calling_convention for function in module.imports],
         [
-            (function.calling_convention, function.bytecode_offset, function.bytecode_length)
+            (
+                function.calling_convention,
+                function.bytecode_offset,
+                function.bytecode_length,
+                function.i32_register_count,
+                function.ref_register_count,
+                function.block_count,
+                int(function.requirements),
+            )
             for function in module.functions
         ],
     )

@@ -20,6 +20,8 @@ from .watch import Watch
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from ..engines.code_cache import CodeCache
+
 __all__ = ["INSTANCE_KEY", "BytecodeModule", "ModuleInstance"]
 
 INSTANCE_KEY = "instance"
@@ -29,15 +31,20 @@ INSTANCE_KEY = "instance"
 class BytecodeModule:
     """A module archive translated to Python. One may be linked into several contexts."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, *, cache: CodeCache | None = None) -> None:
         """Translate ``archive``. The archive must stay open until every context has been made.
 
+        Args:
+            archive: the module; its bytecode is verified if that was not done.
+            cache: where translations are kept on disk.
+
         Raises:
-            FormatError: its bytecode cannot be translated.
+            FormatError: its bytecode is malformed or cannot be translated.
+            UnsupportedFeatureError: it uses an extension that it does not require.
         """
         self.archive = archive
         self.definition: ModuleDef = archive.module
-        self.translated: TranslatedModule = translate(archive.module)
+        self.translated: TranslatedModule = translate(archive.module, verified=archive.verified, cache=cache)
         self._lock = threading.Lock()
         self._rodata: tuple[VmBuffer, ...] | None = None
         self._is_closed = False

@@ -44,15 +44,19 @@ SEGMENT_ALIGNMENT = 64
 class Archive:
     """An open module archive. Create it with `open_archive`.
 
-    ``module`` is the decoded module and stays usable after `close`. Views given out by `rodata` keep
-    the file mapped for as long as they live; `close` never invalidates them.
+    ``module`` is the decoded module and stays usable after `close`; ``verified`` says whether its bytecode
+    was. Views given out by `rodata` keep the file mapped for as long as they live; `close` never
+    invalidates them.
     """
 
-    def __init__(self, data: memoryview, module: ModuleDef, members: tuple[Member, ...]) -> None:
+    def __init__(
+        self, data: memoryview, module: ModuleDef, members: tuple[Member, ...], *, verified: bool
+    ) -> None:
         self._data: memoryview | None = data
         self.module = module
         self.members = members
         self.byte_length = len(data)
+        self.verified = verified
 
     @property
     def is_closed(self) -> bool:
@@ -107,7 +111,8 @@ def open_archive(
         source: a path, which is memory-mapped, or the bytes themselves, which are not copied. The
             file must not be changed while it is open.
         where: what to call it in messages; by default its path.
-        verify: check the bytecode of all functions too (`sylvite.vmfb.verify`).
+        verify: check the bytecode of all functions too (`sylvite.vmfb.verify`); else whoever translates it
+            does, unless the result is known.
         verify_crc: compare the checksums of all members, not only that of the flatbuffer.
 
     Raises:
@@ -153,7 +158,7 @@ def _open(data: memoryview, where: str, verify: bool, verify_crc: bool) -> Archi
     module = build_module(root, data, segments, where=where)
     if verify:
         verify_bytecode(module)
-    return Archive(data, module, members)
+    return Archive(data, module, members, verified=verify)
 
 
 def _refuse_other_files(data: memoryview, start: int, members: tuple[Member, ...], where: str) -> None:

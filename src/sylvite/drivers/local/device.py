@@ -29,6 +29,7 @@ from .workgroup_state import WorkgroupState
 
 if TYPE_CHECKING:
     from ...engines.base import Engine, RawCall
+    from ...engines.code_cache import CodeCache
     from .program import Program
 
 __all__ = ["LocalDevice"]
@@ -93,6 +94,11 @@ class LocalDevice(Device):
     def allocator(self) -> LocalAllocator:
         """Allocates from the guest heap."""
         return self._allocator
+
+    @property
+    def code_cache(self) -> CodeCache | None:
+        """The engine's."""
+        return self.space.engine.cache
 
     def guard(self, timeout_ns: int | None) -> AbstractContextManager[None]:
         """Bound what this thread runs meanwhile; see `Device.guard`."""
