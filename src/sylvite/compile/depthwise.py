@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["write_out_depthwise"]
+__all__ = ["CONVOLUTION", "write_out_depthwise"]
 
 _VALUE = r"%[\w$#]+"
-_CONVOLUTION = re.compile(
+CONVOLUTION = re.compile(
     rf"^(?P<indent> *)(?P<result>{_VALUE}) = linalg\.generic \{{indexing_maps = \["
     r"affine_map<\(d0, d1, d2, d3, d4, d5\) -> "
     r"\(d0, d3, d1(?: \* (?P<stride0>\d+))? \+ d4, d2(?: \* (?P<stride1>\d+))? \+ d5\)>, "
@@ -35,6 +35,7 @@ _CONVOLUTION = re.compile(
     r" *\} -> tensor<[0-9x]+xf32>\n",
     re.MULTILINE,
 )
+"""A depthwise convolution."""
 
 _MOST_TERMS = 49
 """Largest filter written out: 7x7."""
@@ -42,7 +43,7 @@ _MOST_TERMS = 49
 
 def write_out_depthwise(block: str) -> str:
     """Write out the depthwise convolutions in the text of an executable; see the module."""
-    return _CONVOLUTION.sub(_write_out, block)
+    return CONVOLUTION.sub(_write_out, block)
 
 
 def _write_out(convolution: re.Match[str]) -> str:

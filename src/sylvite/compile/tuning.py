@@ -24,6 +24,7 @@ from pathlib import Path
 from ..errors import CompileError
 from ..kernels import PRODUCT_TYPES
 from .depthwise import write_out_depthwise
+from .depthwise_call import call_depthwise
 from .error_function import write_out_erf
 from .patches import call_patches
 from .softmax import call_softmax
@@ -31,7 +32,7 @@ from .unpacking import write_in_place
 
 __all__ = ["VERSION", "Retargeted", "first_half_flags", "retarget", "second_half_flags"]
 
-VERSION = 7
+VERSION = 8
 """Raised when a build comes out differently; cached modules depend on it."""
 
 _STAGE = "executable-configurations"
@@ -136,7 +137,7 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
                 if "linalg.batch_mmt4d" in block:
                     block = _choose_kernels(block, features, _BATCH_KERNELS)
             elif not found:
-                block = call_softmax(write_out_depthwise(_recopy(call_patches(block))))
+                block = call_softmax(write_out_depthwise(_recopy(call_depthwise(call_patches(block)))))
             block = write_out_erf(block)
             for line in block.splitlines(keepends=True):
                 if len(line) < _LONG_LINE:

@@ -1,4 +1,5 @@
-"""Kernels that compiled modules import by symbol: matrix products, packing, unpacking, patches, softmax.
+"""Kernels that compiled modules import by symbol: matrix products, packing, unpacking, patches, depthwise
+convolutions, softmax.
 
 `assemble` writes them for an engine's capabilities, so that one archive runs at full speed everywhere.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import functools
 
 from ..wasm import ModuleBuilder, ValueType
+from .depthwise import DEPTHWISE_NAME, MOST_FILTER_COLUMNS, emit_depthwise
 from .gemm import Block, ElementKind, emit_block
 from .mmt4d import PRODUCT_TYPES, emit_mmt4d
 from .packing import emit_pack, emit_unpack
@@ -15,7 +17,9 @@ from .patches import PATCH_TILE, PATCHES_NAME, emit_patches
 from .softmax import NAN_TO_ZERO, SOFTMAX_NAME, emit_softmax
 
 __all__ = [
+    "DEPTHWISE_NAME",
     "KERNEL_NAMES",
+    "MOST_FILTER_COLUMNS",
     "NAN_TO_ZERO",
     "PATCHES_NAME",
     "PATCH_TILE",
@@ -27,7 +31,9 @@ __all__ = [
     "emit_block",
 ]
 
-KERNEL_NAMES = frozenset({"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack", PATCHES_NAME, SOFTMAX_NAME})
+KERNEL_NAMES = frozenset(
+    {"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack", DEPTHWISE_NAME, PATCHES_NAME, SOFTMAX_NAME}
+)
 """Symbols that `assemble`'s module exports."""
 
 
@@ -46,5 +52,6 @@ def assemble(*, relaxed: bool) -> bytes:
     emit_pack(module)
     emit_unpack(module)
     emit_patches(module)
+    emit_depthwise(module, relaxed=relaxed)
     emit_softmax(module, relaxed=relaxed)
     return module.build()
