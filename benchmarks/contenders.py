@@ -302,7 +302,8 @@ def _is_installed(requirement: str) -> bool:
 
 
 def fixed_dims(model: RealModel) -> dict[str, int]:
-    """Every axis of every input, as the seeded inputs have it, by ``input.axis``."""
+    """Every axis of every input that has no extent (or a negative one), as the seeded inputs have it, by
+    ``input.axis``."""
     import onnx
 
     graph = onnx.load(model.onnx_path(), load_external_data=False).graph
@@ -312,7 +313,7 @@ def fixed_dims(model: RealModel) -> dict[str, int]:
         f"{value.name}.{axis}": array.shape[axis]
         for value, array in zip(values, model.inputs(), strict=True)
         for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if not dim.dim_value
+        if dim.dim_value < 1
     }
 
 
