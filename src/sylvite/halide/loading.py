@@ -15,6 +15,7 @@ from ..wasm import ExternKind, FunctionType
 from .arrays import AxisOrder
 from .externs import extern_function
 from .guest_memory import as_unsigned
+from .guest_runtime import PARALLEL_SYMBOLS
 from .linking import link_object
 from .metadata import Signature, read_metadata
 from .pipeline import Pipeline
@@ -99,10 +100,12 @@ def _load(
     owns_place: bool,
 ) -> Pipeline:
     space = place.space
-    runtime = runtime_of(space)
+    runtime = runtime_of(space, place.workers)
     imported = _imported_functions(module)
-    symbols: dict[str, Any] = {**runtime.symbols(imported), **place.parallel_symbols}
+    symbols: dict[str, Any] = dict(runtime.symbols(imported))
+    is_parallel = not PARALLEL_SYMBOLS.isdisjoint(imported)
     for symbol, target in externs.items():
+        is_parallel = is_parallel or (isinstance(target, Pipeline) and target.is_parallel)
         symbols[symbol] = _extern(place, runtime, symbol, target, imported.get(symbol), order)
     linked = space.load(data, name=name, symbols=symbols, public=False)
     try:
@@ -115,6 +118,7 @@ def _load(
             entry=linked.slot_of(name + _ARGV),
             order=order,
             owns_place=owns_place,
+            is_parallel=is_parallel,
         )
     except BaseException:
         linked.close()

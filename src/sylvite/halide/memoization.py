@@ -1,5 +1,7 @@
 """The cache behind ``Func.memoize``: results of stages by the values they depend on.
 
+Several workers may use it at once. Two that miss the same result both compute it; the first one's is kept.
+
 Source: ``HalideRuntime.h``: ``halide_memoization_cache_lookup``, ``_store``, ``_release``, ``_evict``.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import threading
 from collections.abc import Sequence
 from typing import Final
 
@@ -51,6 +54,7 @@ class MemoizationCache:
         self._memory = memory
         self._heap = heap
         self.limit_bytes = limit_bytes
+        self._lock = threading.RLock()
         self.hits = 0
         self.misses = 0
         self._entries: collections.OrderedDict[Key, _Entry] = collections.OrderedDict()
@@ -65,68 +69,73 @@ class MemoizationCache:
 
     def lookup(self, key: int, key_bytes: int, bounds: int, count: int, buffers: int) -> int:
         """Find a result; make room for it when there is none."""
-        pointers = self._memory.pointers(buffers, max(count, 1))
-        identity = self._key(key, key_bytes, bounds, count)
-        entry = self._entries.get(identity)
-        if entry is None:
-            self.misses += 1
-            return self._prepare(pointers)
-        self.hits += 1
-        self._entries.move_to_end(identity)
-        for pointer, (address, _, dimensions) in zip(pointers, entry.buffers, strict=True):
-            self._set_host(pointer, address)
-            self._memory.write(self._dimensions(pointer)[0], dimensions)
-            self._users[address] = self._users.get(address, 0) + 1
-        return _HIT
+        with self._lock:
+            pointers = self._memory.pointers(buffers, max(count, 1))
+            identity = self._key(key, key_bytes, bounds, count)
+            entry = self._entries.get(identity)
+            if entry is None:
+                self.misses += 1
+                return self._prepare(pointers)
+            self.hits += 1
+            self._entries.move_to_end(identity)
+            for pointer, (address, _, dimensions) in zip(pointers, entry.buffers, strict=True):
+                self._set_host(pointer, address)
+                self._memory.write(self._dimensions(pointer)[0], dimensions)
+                self._users[address] = self._users.get(address, 0) + 1
+            return _HIT
 
     def store(
         self, key: int, key_bytes: int, bounds: int, count: int, buffers: int, eviction_key: int | None
     ) -> int:
         """Keep what a miss computed."""
-        identity = self._key(key, key_bytes, bounds, count)
-        if identity in self._entries:
+        with self._lock:
+            identity = self._key(key, key_bytes, bounds, count)
+            if identity in self._entries:
+                return 0
+            found = []
+            for pointer in self._memory.pointers(buffers, max(count, 1)):
+                address = self._host(pointer)
+                if address not in self._users:
+                    return _FAILED
+                at, length = self._dimensions(pointer)
+                found.append((address, self._heap.size_of(address), self._memory.read(at, length)))
+            self._entries[identity] = _Entry(found, eviction_key)
+            for address, _, _ in found:
+                self._cached[address] = identity
+            self._shrink()
             return 0
-        found = []
-        for pointer in self._memory.pointers(buffers, max(count, 1)):
-            address = self._host(pointer)
-            if address not in self._users:
-                return _FAILED
-            at, length = self._dimensions(pointer)
-            found.append((address, self._heap.size_of(address), self._memory.read(at, length)))
-        self._entries[identity] = _Entry(found, eviction_key)
-        for address, _, _ in found:
-            self._cached[address] = identity
-        self._shrink()
-        return 0
 
     def release(self, host: int) -> None:
         """A pipeline is done with a result."""
-        address = as_unsigned(host)
-        users = self._users.get(address)
-        if users is None:
-            return
-        if users > 1:
-            self._users[address] = users - 1
-            return
-        del self._users[address]
-        if address not in self._cached:
-            self._heap.free(address)
-        else:
-            self._shrink()
+        with self._lock:
+            address = as_unsigned(host)
+            users = self._users.get(address)
+            if users is None:
+                return
+            if users > 1:
+                self._users[address] = users - 1
+                return
+            del self._users[address]
+            if address not in self._cached:
+                self._heap.free(address)
+            else:
+                self._shrink()
 
     def evict(self, eviction_key: int) -> None:
         """Drop the results stored under an eviction key."""
-        for identity, entry in list(self._entries.items()):
-            if entry.eviction_key == eviction_key:
-                self._drop(identity)
+        with self._lock:
+            for identity, entry in list(self._entries.items()):
+                if entry.eviction_key == eviction_key:
+                    self._drop(identity)
 
     def clear(self) -> None:
         """Drop everything, also what a failed call did not release."""
-        self._entries.clear()
-        for address in {*self._users, *self._cached}:
-            self._heap.free(address)
-        self._users.clear()
-        self._cached.clear()
+        with self._lock:
+            self._entries.clear()
+            for address in {*self._users, *self._cached}:
+                self._heap.free(address)
+            self._users.clear()
+            self._cached.clear()
 
     def _drop(self, identity: Key) -> None:
         entry = self._entries.pop(identity)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -52,6 +52,7 @@ class Pipeline:
         entry: int,
         order: AxisOrder,
         owns_place: bool,
+        is_parallel: bool = False,
     ) -> None:
         self._place = place
         self._runtime = runtime
@@ -66,7 +67,10 @@ class Pipeline:
         self._forced: dict[Any, frozenset[int]] = {}
         self._fast: dict[Any, FastCall] = {}
         self._latest: Plan | None = None
-        self._lock = place.lock
+        self._lock = place.call_lock
+        self._is_parallel = is_parallel
+        # What enters the sandbox. Bounds queries run no loops.
+        self._run_entry = runtime.run_parallel if is_parallel else runtime.run
         self._tracer = place.space.tracer
         self._closed = False
 
@@ -101,6 +105,11 @@ class Pipeline:
     def module(self) -> LinkedModule:
         """The linked module."""
         return self._module
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether it can use several workers."""
+        return self._is_parallel
 
     @property
     def closed(self) -> bool:
@@ -269,19 +278,20 @@ class Pipeline:
         return target
 
     def _query(self, slab: Slab, scalars: Sequence[Number]) -> None:
-        self._enter(slab.address)
+        self._enter(slab.address, self._runtime.run)
 
-    def _enter(self, address: int) -> None:
+    def _enter(self, address: int, run: Callable[[int, int], int] | None = None) -> None:
         """Run the pipeline on a filled argument block."""
+        run = run or self._run_entry
         runtime = self._runtime
         runtime.forget_failure()
         self._counters.engine_calls += 1
         try:
             if self._tracer.enabled:
                 with self._tracer.span(self.name, category="halide"):
-                    code = runtime.run(self._entry, address)
+                    code = run(self._entry, address)
             else:
-                code = runtime.run(self._entry, address)
+                code = run(self._entry, address)
         except BaseException as error:
             # The call did not come back: what it held is taken from it.
             self._place.space.reset_stack()
@@ -304,7 +314,7 @@ class Pipeline:
             PipelineError: the pipeline refuses its scalars.
         """
         bound = bind(self._signature, self._planner.axes, args, named, out=out, shape=shape, partial=True)
-        with self._place.lock:
+        with self._lock:
             self._require_open()
             dims = self._planner.wanted(bound.given, bound.regions)
             found = self._planner.query(dims, bound.scalars)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import threading
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,7 +22,7 @@ from ..linker import LinkSpace
 if TYPE_CHECKING:
     from ..engines.base import Engine, Limits
     from ..hal import Device
-    from ..linker.resolver import Symbol
+    from .team import Workers
 
 __all__ = ["DevicePlace", "Place", "SpacePlace", "place_of"]
 
@@ -55,10 +54,14 @@ class Place(abc.ABC):
         """
 
     @property
-    def parallel_symbols(self) -> Mapping[str, Symbol]:
-        """Definitions a device with workers has for Halide's parallel runtime, by symbol. Without any,
-        parallel loops run in the calling thread."""
-        return {}
+    def call_lock(self) -> AbstractContextManager[Any]:
+        """Held while a pipeline runs; the same each time."""
+        return self.lock
+
+    @property
+    def workers(self) -> Workers | None:
+        """What runs parallel loops. Without it they run in the calling thread."""
+        return None
 
     def address_of(self, host_address: int) -> int | None:
         """Guest address of an address of this process; ``None`` when it is not in the guest's memory."""
@@ -91,10 +94,16 @@ class DevicePlace(Place):
         return self.device.lock
 
     @property
-    def parallel_symbols(self) -> Mapping[str, Symbol]:
-        """The device's ``halide_symbols``, when it has workers."""
-        symbols: Mapping[str, Symbol] = getattr(self.device, "halide_symbols", {})
-        return symbols
+    def call_lock(self) -> AbstractContextManager[Any]:
+        """The device's, where helpers may take part; its `lock` elsewhere."""
+        found: AbstractContextManager[Any] = getattr(self.device, "call_lock", None) or self.lock
+        return found
+
+    @property
+    def workers(self) -> Workers | None:
+        """The device's, when it has several."""
+        workers: Workers | None = getattr(self.device, "workers", None)
+        return workers if workers is not None and workers.count > 1 else None
 
     def allocate(self, byte_length: int) -> ByteArray:
         """Memory of the device's allocator, counted there."""

@@ -95,6 +95,8 @@ class Profiler:
     def __init__(self, memory: GuestMemory) -> None:
         self._memory = memory
         self._runs: dict[int, _Run] = {}
+        # Several workers may take memory at once.
+        self._lock = threading.Lock()
         self.reports: collections.deque[PipelineProfile] = collections.deque(maxlen=64)
 
     def begin(self, name: int, count: int, names: int, instance: int) -> int:
@@ -121,10 +123,11 @@ class Profiler:
         run = self._runs.get(as_unsigned(instance))
         if run is None:
             return
-        run.live[stage] += byte_length
-        run.peak[stage] = max(run.peak[stage], run.live[stage])
-        run.total_peak = max(run.total_peak, sum(run.live.values()))
-        run.allocations[stage] += byte_length > 0
+        with self._lock:
+            run.live[stage] += byte_length
+            run.peak[stage] = max(run.peak[stage], run.live[stage])
+            run.total_peak = max(run.total_peak, sum(run.live.values()))
+            run.allocations[stage] += byte_length > 0
 
     def reset(self) -> None:
         """Stop runs that a failed call left."""

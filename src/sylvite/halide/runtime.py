@@ -24,11 +24,14 @@ from .guest_memory import GuestMemory, as_unsigned
 from .memoization import MemoizationCache
 from .profiler import Profiler
 from .tasks import DEADLOCK, TaskRunner
+from .team import HelperTeam, constant_per_worker
 from .tracing import EventTracer
 from .types import HalideType
 
 if TYPE_CHECKING:
+    from ..engines.base import Extern
     from ..linker import LinkSpace
+    from .team import Workers
 
 __all__ = ["HOST_SYMBOLS", "Runtime", "runtime_of"]
 
@@ -71,9 +74,12 @@ class _HostFunction:
 
 
 class Runtime:
-    """Halide's runtime over one link space. `runtime_of` makes one per space."""
+    """Halide's runtime over one link space. `runtime_of` makes one per space.
 
-    def __init__(self, space: LinkSpace) -> None:
+    With several workers its host functions are called in all of their threads at once.
+    """
+
+    def __init__(self, space: LinkSpace, workers: Workers | None = None) -> None:
         # Not owned: the runtime belongs to the space.
         self._space = weakref.ref(space)
         self.memory = GuestMemory(space.memory)
@@ -89,8 +95,10 @@ class Runtime:
         self._message: str | None = None
         self._blocks: set[int] = set()
         self._functions: dict[str, Function] = {}
-        self._lists = space.heap.allocate(guest_runtime.FREE_LISTS_BYTES)
-        space.memory.clear(self._lists, guest_runtime.FREE_LISTS_BYTES)
+        self._team = None if workers is None else HelperTeam(space, workers)
+        self._list_count = 1 + len(space.replicas)
+        self._lists = space.heap.allocate(guest_runtime.FREE_LISTS_BYTES * self._list_count)
+        self._clear_lists(space)
         self._exports = self._instantiate(space)
         self.run: RawCall = self._exports["run"].prepare()
         """``run(entry, argv) -> code``: call a pipeline through the table on an empty shadow stack."""
@@ -98,18 +106,36 @@ class Runtime:
         self._depth = 0
 
     def _instantiate(self, space: LinkSpace) -> Mapping[str, Function]:
-        compiled = space.compile(guest_runtime.assemble(), name="halide_runtime")
-        instance = space.instantiate(
-            compiled,
-            {
-                **space.platform,
-                ("host", "free_lists"): space.make_constant(self._lists),
-                ("host", guest_runtime.HOST_ALLOCATE): space.make_function([_I32], [_I32], self._allocate),
-                ("host", guest_runtime.HOST_FREE): space.make_function([_I32], [], self._free),
-            },
-        )
-        exports: Mapping[str, Function] = instance.exports  # type: ignore[assignment]
+        team = self._team
+        lists = [self._lists + guest_runtime.FREE_LISTS_BYTES * number for number in range(self._list_count)]
+        imports: dict[tuple[str, str], Extern] = {
+            **space.platform,
+            ("host", "free_lists"): constant_per_worker(space, lists),
+            ("host", guest_runtime.HOST_ALLOCATE): space.make_function([_I32], [_I32], self._allocate),
+            ("host", guest_runtime.HOST_FREE): space.make_function([_I32], [], self._free),
+        }
+        if team is not None:
+            run_tasks = space.make_function([_I32] * 4, [_I32], self._do_parallel_tasks)
+            imports |= {**team.imports(space), ("host", guest_runtime.HOST_RUN_TASKS): run_tasks}
+        compiled = space.compile(guest_runtime.assemble(has_helpers=team is not None), name="halide_runtime")
+        exports: Mapping[str, Function] = space.instantiate(compiled, imports).exports  # type: ignore[assignment]
+        if team is not None:
+            team.attach(space, exports)
         return exports
+
+    def _clear_lists(self, space: LinkSpace) -> None:
+        space.memory.clear(self._lists, guest_runtime.FREE_LISTS_BYTES * self._list_count)
+
+    def run_parallel(self, entry: int, argv: int) -> int:
+        """As `run`; the device's helpers take part in parallel loops."""
+        if self._team is None or self._team.is_running:
+            return self.run(entry, argv)
+        return self._team.run(entry, argv)
+
+    @property
+    def worker_iterations(self) -> tuple[int, ...]:
+        """By worker: iterations of parallel loops and tasks that it has begun in calls with helpers, ever."""
+        return (0,) if self._team is None else self._team.iterations
 
     def symbols(self, names: Iterable[str]) -> dict[str, Function]:
         """Definitions of those of ``names`` that the runtime has."""
@@ -121,7 +147,7 @@ class Runtime:
         return found
 
     def _function(self, name: str) -> Function | None:
-        if name in guest_runtime.RUNTIME_EXPORTS:
+        if name in guest_runtime.RUNTIME_EXPORTS | guest_runtime.PARALLEL_SYMBOLS and name in self._exports:
             return self._exports[name]
         if name in self._functions:
             return self._functions[name]
@@ -165,6 +191,8 @@ class Runtime:
         """The exception for a call that returned ``code``."""
         if self._failure is not None:
             return self._failure.to_error(pipeline)
+        if self._team is not None and self._team.is_deadlocked:
+            self._note_deadlock()
         message = self._message or f"the pipeline returned code {code}"
         return PipelineError(message, reason="generic_error", code=code, kernel=pipeline)
 
@@ -178,7 +206,9 @@ class Runtime:
         space = self._space()
         if space is None or space.closed:
             return
-        space.memory.clear(self._lists, guest_runtime.FREE_LISTS_BYTES)
+        self._clear_lists(space)
+        if self._team is not None:
+            self._team.reset()
         while self._blocks:
             self._heap.free(self._blocks.pop())
 
@@ -229,15 +259,18 @@ class Runtime:
     def _do_parallel_tasks(self, context: int, count: int, tasks: int, parent: int) -> int:
         code = self.tasks.run(context, count, as_unsigned(tasks), parent)
         if code == DEADLOCK:
-            self._message = (
-                "the schedule's asynchronous stages wait for each other: it needs more threads than the "
-                "device has"
-            )
+            self._note_deadlock()
             return -1
         return code
 
+    def _note_deadlock(self) -> None:
+        self._message = (
+            "the schedule's asynchronous stages wait for each other: it needs more threads than the "
+            "device has"
+        )
+
     def _thread_count(self, *_: int) -> int:
-        return 1
+        return 1 if self._team is None else self._team.count
 
     # Text, errors, traces
 
@@ -370,9 +403,9 @@ HOST_SYMBOLS: Final[Mapping[str, _HostFunction]] = {
 """The host's functions by symbol."""
 
 
-def runtime_of(space: LinkSpace) -> Runtime:
-    """The runtime of a link space, made when first asked for."""
+def runtime_of(space: LinkSpace, workers: Workers | None = None) -> Runtime:
+    """The runtime of a link space, made when first asked for, and so with helpers or without."""
     runtime = _runtimes.get(space)
     if runtime is None:
-        runtime = _runtimes[space] = Runtime(space)
+        runtime = _runtimes[space] = Runtime(space, workers)
     return runtime

@@ -5,6 +5,7 @@ Source: ``HalideRuntime.h``: ``halide_trace_event_code_t`` and the parents of ev
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -36,7 +37,8 @@ class EventTracer:
     def __init__(self, memory: GuestMemory, tracer: Tracer) -> None:
         self._memory = memory
         self._tracer = tracer
-        self._next = 1
+        # Workers share them.
+        self._numbers = itertools.count(1)
         self._open: dict[int, tuple[str, int]] = {}
 
     def reset(self) -> None:
@@ -56,8 +58,7 @@ class EventTracer:
         tag: int,
     ) -> int:
         """One event; returns its id."""
-        identity = self._next
-        self._next += 1
+        identity = next(self._numbers)
         if not self._tracer.enabled:
             return identity
         try:

@@ -50,6 +50,8 @@ class Op(enum.IntEnum):
     FILL = 4
     COPY = 5
     BARRIER = 6
+    # For helpers only: a function that they stay in for as long as it wants them.
+    HELP = 7
 
 
 class Record(enum.IntEnum):
@@ -337,6 +339,11 @@ class _Functions:
         with f.block() as over, f.loop() as again:
             f.get(block).get(record).emit("i32.store", offset=WorkerBlock.PROGRESS)
             f.get(record).emit("i32.load", offset=Record.OP).set(op)
+            f.get(op).i32(Op.HELP).emit("i32.eq")
+            with f.if_():
+                f.get(record).i32(0).get(workgroup).get(record).emit("i32.load", offset=Record.FUNCTION)
+                f.emit("call_indirect", ENTRY_TYPE, 0).emit("drop")
+                f.br(over)
             with f.block() as next_record:
                 f.get(op).emit("i32.eqz").get(op).i32(Op.BARRIER).emit("i32.eq").emit("i32.or")
                 with f.if_():
@@ -406,16 +413,30 @@ class _Functions:
                 f.get(at).i32(RECORD_BYTES).emit("i32.add").set(at)
                 f.get(op)
                 f.br_if(again)
-            f.get(control).get(program).emit("i32.store", offset=Control.PROGRAM)
-            f.get(control).i32(~CLOSED).emit("i32.atomic.rmw.and", offset=Control.GATE).emit("drop")
-            f.get(control).i32(1).emit("i32.atomic.rmw.add", offset=Control.EPOCH).emit("drop")
-            f.get(control).get(workers).i32(1).emit("i32.sub")
-            f.emit("memory.atomic.notify", offset=Control.EPOCH).emit("drop")
+            f.get(control).get(program).call(self.open)
         f.get(program).get(control).get(block).get(workgroup).i32(0).get(workers).call(execute)
         f.get(workers).i32(1).emit("i32.ne")
         with f.if_():
             f.get(control).call(self.gather)
         f.get(control).emit("i32.load", offset=Control.KIND)
+
+    @functools.cached_property
+    def summon(self) -> FunctionBuilder:
+        """``summon(control)``: have every helper look at the program, those who sleep as well."""
+        f = self.module.function("summon", [_I32], [], export=True)
+        f.get(0).i32(1).emit("i32.atomic.rmw.add", offset=Control.EPOCH).emit("drop")
+        f.get(0).i32(-1).emit("memory.atomic.notify", offset=Control.EPOCH).emit("drop")
+        return f
+
+    @functools.cached_property
+    def open(self) -> FunctionBuilder:
+        """``open(control, program)``: let helpers in, until `gather`."""
+        f = self.module.function("open", [_I32, _I32], [], export=True)
+        control, program = range(2)
+        f.get(control).get(program).emit("i32.store", offset=Control.PROGRAM)
+        f.get(control).i32(~CLOSED).emit("i32.atomic.rmw.and", offset=Control.GATE).emit("drop")
+        f.get(control).call(self.summon)
+        return f
 
     @functools.cached_property
     def gather(self) -> FunctionBuilder:
@@ -451,6 +472,7 @@ class _Functions:
     def shut_down(self) -> None:
         """``shut_down(control)``: make helpers return from `serve`."""
         f = self.module.function("shut_down", [_I32], [], export=True)
+        # Without a call or a loop, so that no deadline stops it.
         f.get(0).i32(1).emit("i32.atomic.store", offset=Control.SHUTDOWN)
         f.get(0).i32(1).emit("i32.atomic.rmw.add", offset=Control.EPOCH).emit("drop")
         f.get(0).i32(-1).emit("memory.atomic.notify", offset=Control.EPOCH).emit("drop")
@@ -494,7 +516,7 @@ def _store_id(f: FunctionBuilder, workgroup: int, axis: str, value: int) -> None
 
 @functools.cache
 def assemble() -> bytes:
-    """The module. It exports ``run``, ``serve``, ``gather``, ``leave`` and ``shut_down``.
+    """The module. It exports ``run``, ``serve``, ``open``, ``summon``, ``gather``, ``leave``, ``shut_down``.
 
     It imports ``env.mark``, which it calls around commands while `Control.TRACE` is set."""
     module = ModuleBuilder("sylvite_sequencer")

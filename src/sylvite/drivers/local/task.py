@@ -7,11 +7,14 @@ Python prepares the next. See `sylvite.drivers.local.workers` for the others.
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ...errors import ClosedError, InvalidArgumentError, SylviteError
@@ -102,6 +105,46 @@ class _Lane:
             thread.join()
 
 
+class _CallLock:
+    """Held while a caller's own thread runs guest code as worker 0, with helpers where they are."""
+
+    __slots__ = ("_device", "_guards")
+
+    def __init__(self, device: LocalTaskDevice) -> None:
+        self._device = weakref.ref(device)
+        self._guards: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        device = self._device()
+        if device is None:
+            raise ClosedError("the device is gone")
+        if device.workers.is_helper:
+            # Its own call holds the locks, in another thread.
+            raise InvalidArgumentError("a callback that a helper runs cannot call the device")
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(device.submission_lock)
+            undo.enter_context(device.running_lock)
+            guard = device.call_guard(None)
+            undo.enter_context(guard)
+            # Only holders of the locks touch the list.
+            self._guards.append(guard)
+            undo.pop_all()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        device = self._device()
+        try:
+            self._guards.pop().__exit__(kind, value, traceback)
+        finally:
+            if device is not None:
+                device.running_lock.__exit__(None, None, None)
+                device.submission_lock.__exit__(None, None, None)
+
+
 class LocalTaskDevice(LocalDevice):
     """A local device that returns from a submission at once and runs it on several workers.
 
@@ -132,6 +175,7 @@ class LocalTaskDevice(LocalDevice):
             pin=None if pin is None else pin[1:],
         )
         self._is_pinned = pin is not None
+        self._call_lock = _CallLock(self)
         self._lane = _Lane(identifier, None if pin is None else pin[0])
 
     @property
@@ -189,6 +233,11 @@ class LocalTaskDevice(LocalDevice):
             left_ns = max(expires_ns - time.monotonic_ns(), 0)
             timeout_ns = left_ns if timeout_ns is None else min(timeout_ns, left_ns)
         return self.space.store.guard(timeout_ns)
+
+    @property
+    def call_lock(self) -> AbstractContextManager[None]:
+        """Held by a thread that runs guest code itself, such as a pipeline; helpers may take part."""
+        return self._call_lock
 
     def _prepare_call(self, plan: CallPlan, explain: Callable[[SylviteError], None]) -> PreparedCall | None:
         # The calling thread is worker 0 of a prepared call, wherever it runs.

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ...engines.base import Function, RawCall, Store
@@ -26,7 +26,7 @@ from ...errors import (
 )
 from ...trace import Span
 from .program import Program
-from .sequencer import CLOSED, MARK_TYPES, Control, Failure, WorkerBlock, assemble
+from .sequencer import CLOSED, MARK_TYPES, RECORD_BYTES, Control, Failure, Op, Record, WorkerBlock, assemble
 from .workgroup_state import WorkgroupState
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ _TRACE: Final = int(Control.TRACE) // _WORD
 _STOP: Final = int(Control.STOP) // _WORD
 # How long a stopped submission's helpers may take to leave before they are interrupted (again).
 _GATHER_NS: Final = 20_000_000
+# After so long they are brought out of the sandbox: guests can write over what they count by.
+_PATIENCE_NS: Final = 500_000_000
+_PARK_S: Final = 0.05
 
 
 def with_kernel_name(error: SylviteError, kernel: str) -> SylviteError:
@@ -62,7 +65,10 @@ class _Crew:
         self.closed = False
         self.inside = 0
         # (failure, address of the record that ran) of the present submission.
-        self.failures: list[tuple[SylviteError, int]] = []
+        self.failures: list[tuple[BaseException, int]] = []
+        # The store of a call that helpers take part in from inside; see `Workers.lend`.
+        self.borrower: Store | None = None
+        self.threads: set[int] = set()
 
     def enter(self) -> bool:
         """Wait to be called into the sandbox; false at the end."""
@@ -107,6 +113,7 @@ class _Helper:
         if processor is not None:
             os.sched_setaffinity(0, {processor})
         crew = self.crew
+        crew.threads.add(threading.get_ident())
         while crew.enter():
             try:
                 while crew.serving:
@@ -121,13 +128,17 @@ class _Helper:
         except BaseException as error:  # noqa: BLE001 - told to worker 0, who raises it
             # Interrupted while idle means nothing: it was meant for a submission that is over.
             if self.is_active:
-                if not isinstance(error, SylviteError):
+                borrower = crew.borrower
+                if borrower is None and not isinstance(error, SylviteError):
                     wrapped = GuestError(f"a worker was stopped by {type(error).__name__}: {error}")
                     wrapped.__cause__ = error
                     error = wrapped
                 crew.failures.append((error, self.block[WorkerBlock.PROGRESS // _WORD]))
                 # Not by a call of the sequencer, which may be interrupted like the one that was.
                 crew.words[_STOP] = 1
+                if borrower is not None and borrower.engine.capabilities.deadlines:
+                    # Its call lasts until this helper has left.
+                    borrower.interrupt()
                 while self.is_active:
                     with contextlib.suppress(DeadlineExceededError):
                         self._calls["leave"](*self._arguments[:2])
@@ -296,6 +307,8 @@ class Workers:
                 f"the kernel returned {signed}", code=signed, kernel=unit.name if unit is not None else "?"
             )
         error, record = self._crew.failures[0]
+        if not isinstance(error, SylviteError):
+            raise error
         raise self._named(error, program, record) from error
 
     @staticmethod
@@ -320,7 +333,8 @@ class Workers:
         self._words[_STOP] = 1
         store.set_deadline(_GATHER_NS if can_interrupt else None)
         try:
-            while True:
+            until_ns = time.monotonic_ns() + _PATIENCE_NS
+            while time.monotonic_ns() < until_ns:
                 if can_interrupt:
                     for helper in self._helpers:
                         if helper.is_active:
@@ -328,11 +342,99 @@ class Workers:
                 try:
                     self._calls["gather"](self._control)
                 except DeadlineExceededError:
-                    continue
+                    if self._words[Control.GATE // _WORD] != CLOSED & 0xFFFFFFFF:
+                        time.sleep(0.001)
+                        continue
                 return
+            self._bring_out()
         finally:
             # The device's own, which the next run has to have.
             store.set_deadline(store.limits.deadline_ns)
+
+    def _bring_out(self) -> None:
+        """Bring the helpers out of the sandbox whatever the words there say, and make these new."""
+        crew = self._crew
+        crew.serving = False
+        with crew.changed:
+            while crew.inside:
+                self._calls["shut_down"](self._control)
+                for helper in self._helpers:
+                    helper.block[WorkerBlock.ACTIVE // _WORD] = 0
+                    helper.store.interrupt()
+                crew.changed.wait(_PARK_S)
+        self._space.memory.clear(self._control, Control.BYTE_LENGTH)
+        self._space.memory.clear(self._blocks, WorkerBlock.BYTE_LENGTH * self.count)
+        self._words[Control.GATE // _WORD] = CLOSED & 0xFFFFFFFF
+
+    # -- lending ------------------------------------------------------------------------------------
+
+    @property
+    def functions(self) -> Mapping[str, Function]:
+        """The sequencer's functions, for modules that call helpers in themselves: ``open``, ``summon`` and
+        ``gather``. Each takes `control` first."""
+        if not self._calls:
+            self._prepare()
+        return self._functions
+
+    @property
+    def control(self) -> int:
+        """Guest address of the control block."""
+        return self._control
+
+    @property
+    def stop_word(self) -> int:
+        """Guest address of the word that is not 0 when a call is to end."""
+        return self._control + Control.STOP
+
+    def helpers_program(self) -> int:
+        """A program, for ``open``, in which helpers call one function; `set_helpers_function` says which.
+
+        Raises:
+            OutOfMemoryError
+        """
+        length = 2 * RECORD_BYTES
+        address = self._space.heap.allocate(length)
+        self._space.memory.clear(address, length)
+        return address
+
+    def set_helpers_function(self, program: int, slot: int) -> None:
+        """Have helpers call the function in a table slot; it takes three words that mean nothing and returns
+        one."""
+        words = self._space.view(program, RECORD_BYTES).cast("I")
+        words[Record.OP // _WORD] = Op.HELP
+        words[Record.FUNCTION // _WORD] = slot
+
+    def lend(self, call: RawCall, entry: int, argument: int) -> int:
+        """Call a guest function that may call helpers in by ``open``, and has sent them out by ``gather``
+        when it returns.
+
+        Raises:
+            BaseException: what the call raises, or what a helper met first.
+        """
+        crew = self._crew
+        crew.failures.clear()
+        if not crew.serving:
+            self._call_in()
+        crew.borrower = self._space.store
+        try:
+            result = call(entry, argument)
+        except BaseException as error:
+            first = crew.failures[0][0] if crew.failures else None
+            self._stop_helpers()
+            # Whoever failed first has stopped the others.
+            if first is not None and isinstance(error, (TrapError, DeadlineExceededError)):
+                raise first from None
+            raise
+        finally:
+            crew.borrower = None
+        if crew.failures:
+            raise crew.failures[0][0]
+        return result
+
+    @property
+    def is_helper(self) -> bool:
+        """Whether this thread is one of the helpers."""
+        return threading.get_ident() in self._crew.threads
 
     # -- the crew -----------------------------------------------------------------------------------
 
@@ -355,14 +457,14 @@ class Workers:
         if not crew.serving:
             return
         crew.serving = False
-        is_told = False
-        while not is_told:
-            with contextlib.suppress(DeadlineExceededError):
-                self._calls["shut_down"](self._control)
-                is_told = True
+        self._calls["shut_down"](self._control)
         with crew.changed:
             while crew.inside:
-                crew.changed.wait()
+                if not crew.changed.wait(_PARK_S) and self._space.engine.capabilities.deadlines:
+                    # A guest may have written over the words that they look at.
+                    self._calls["shut_down"](self._control)
+                    for helper in self._helpers:
+                        helper.store.interrupt()
         self._words[Control.SHUTDOWN // _WORD] = 0
 
     def close(self) -> None:
