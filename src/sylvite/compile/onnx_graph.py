@@ -159,7 +159,8 @@ def tensor_array(tensor: Any, data_directory: Path) -> Any:
             message = f"the content of initializer {tensor.name!r:.100} is not what its shape and type say"
             raise FormatError(f"{message}: {error}", where="the graph") from error
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    path = resolve_parameter_path(data_directory, entries.get("location", ""))
+    where = f"external data of {tensor.name!r:.100}"
+    path = resolve_parameter_path(data_directory, entries.get("location", ""), where=where)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     try:
         offset = int(entries.get("offset", 0))

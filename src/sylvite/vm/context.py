@@ -131,7 +131,7 @@ class Context:
         if module.name in self._linked:
             raise LinkError(f"a module named {module.name} is already linked", module=module.name)
         if isinstance(module, NativeModule):
-            self._linked[module.name] = _link_native(module)
+            self._linked[module.name] = _link_native(module, self._watch)
             return
         imports = self._resolve(module)
         instance = ModuleInstance(module, imports, types=self._types, watch=self._watch, heap=self.heap)
@@ -401,8 +401,9 @@ def _shorter(first: int | None, second: int | None) -> int | None:
     return min(first, second)
 
 
-def _link_native(module: NativeModule) -> _Linked:
+def _link_native(module: NativeModule, watch: Watch) -> _Linked:
     state = module.create_state()
+    module.bound_state(state, watch)
     return _Linked(
         name=module.name,
         version=module.version,

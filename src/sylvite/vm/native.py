@@ -16,6 +16,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .watch import Watch
+
 __all__ = ["NativeFunction", "NativeModule"]
 
 
@@ -54,6 +56,9 @@ class NativeModule(abc.ABC):
     @abc.abstractmethod
     def create_state(self) -> Any:
         """State of this module within one context."""
+
+    def bound_state(self, state: Any, watch: Watch) -> None:  # noqa: B027 -- most functions never wait
+        """Have functions that wait heed the limits of the context's calls."""
 
     def close_state(self, state: Any) -> None:  # noqa: B027 -- most states own nothing
         """Release what a state owns. Idempotent."""

@@ -8,6 +8,7 @@ import pytest
 from sylvite import drivers
 from sylvite.errors import (
     ClosedError,
+    DeadlineExceededError,
     InvalidArgumentError,
     NotFoundError,
     ProgramError,
@@ -19,6 +20,7 @@ from sylvite.hal.element_types import ElementType, NumericalType
 from sylvite.vm.modules import HalModule
 from sylvite.vm.modules.hal.table import TABLE
 from sylvite.vm.refs import VmBuffer
+from sylvite.vm.watch import Watch
 
 LOCAL = int(MemoryType.DEVICE_LOCAL | MemoryType.HOST_LOCAL)
 USAGE = int(BufferUsage.DEFAULT | BufferUsage.DISPATCH_INDIRECT_PARAMETERS | BufferUsage.MAPPING)
@@ -462,6 +464,29 @@ def test_fence_await_wakes_up_when_signalled_elsewhere(hal, device):
     timer = threading.Timer(0.02, hal, ("fence.signal", fence))
     timer.start()
     assert hal("fence.await", -1, 0, [None, fence]) == 0
+    timer.join()
+
+
+def test_fence_await_of_what_nobody_signals_ends_with_the_calls_time(hal, device):
+    watch = Watch()
+    hal.module.bound_state(hal.state, watch)
+    fence = hal("fence.create", device, 0)
+    watch.start(20_000_000)
+    with pytest.raises(DeadlineExceededError, match="limit of 20000000 ns"):
+        hal("fence.await", -1, 0, [fence])
+    # What is reached counts, however late.
+    hal("fence.signal", fence)
+    assert hal("fence.await", -1, 0, [fence]) == 0
+
+
+def test_fence_await_ends_when_the_call_is_interrupted(hal, device):
+    watch = Watch()
+    hal.module.bound_state(hal.state, watch)
+    watch.start(None)
+    timer = threading.Timer(0.02, watch.interrupt)
+    timer.start()
+    with pytest.raises(ProgramError, match="interrupted"):
+        hal("fence.await", -1, 0, [hal("fence.create", device, 0)])
     timer.join()
 
 

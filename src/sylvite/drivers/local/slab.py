@@ -25,6 +25,8 @@ __all__ = ["WORD_BYTES", "DispatchLayout", "Slab", "SlabBuilder", "Words"]
 Words = npt.NDArray[np.uint32]
 
 WORD_BYTES: Final = 4
+# What a word holds, and a memory with addresses of 32 bits at most.
+_LONGEST: Final = 0xFFFFFFFF
 # Below this, a loop is faster than numpy's fixed costs.
 _FEW_PATCHES: Final = 48
 _NO_PATCHES: Final = np.zeros((3, 0), np.uint32)
@@ -116,6 +118,14 @@ def _pack_state(
     )
 
 
+def _checked_length(byte_length: int) -> int:
+    if byte_length > _LONGEST:
+        raise InvalidArgumentError(
+            f"a binding of {byte_length} bytes: the memory has at most {_LONGEST} bytes"
+        )
+    return byte_length
+
+
 class Slab:
     """The written slab, and what has to be patched before each execution.
 
@@ -147,10 +157,10 @@ class Slab:
             if ref.length == WHOLE_BUFFER:
                 self._length_patches.append((length_word, ref.slot, ref.offset))
             else:
-                self.words[length_word] = ref.length
+                self.words[length_word] = _checked_length(ref.length)
             return
         bound = CommandBuffer.resolve(ref, ())
-        self.words[length_word] = bound.byte_length
+        self.words[length_word] = _checked_length(bound.byte_length)
         if isinstance(bound.storage, TransientStorage):
             self._late.append((pointer_word, bound))
         else:

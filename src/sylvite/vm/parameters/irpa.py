@@ -211,7 +211,7 @@ class _EntryReader:
             )
         file = self.externals.get(path)
         if file is None:
-            file = ParameterFile.open(resolve_parameter_path(folder, path))
+            file = ParameterFile.open(resolve_parameter_path(folder, path, where=self.archive.where))
             self.externals[path] = file
             self.index.own(file)
         return file

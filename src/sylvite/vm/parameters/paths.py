@@ -19,11 +19,14 @@ _WINDOWS_ROOT = re.compile(r"^[A-Za-z]:")
 _SCOPE = re.compile(r"^[^=/\\]*$")
 
 
-def resolve_parameter_path(folder: str | os.PathLike[str], relative: str) -> pathlib.Path:
+def resolve_parameter_path(
+    folder: str | os.PathLike[str], relative: str, *, where: str | None = None
+) -> pathlib.Path:
     """Resolve a path that a file in ``folder`` names, and make sure it stays inside that folder.
 
     Both separators count on every platform, so that a file means the same everywhere. Symbolic links
-    are followed and may not lead outside. The target need not exist.
+    are followed and may not lead outside. The target need not exist. ``where`` is what names the path,
+    for errors.
 
     Raises:
         FormatError: ``relative`` is empty, absolute, holds ``..`` or a NUL, or leaves the folder
@@ -31,18 +34,18 @@ def resolve_parameter_path(folder: str | os.PathLike[str], relative: str) -> pat
     """
     parts = re.split(r"[/\\]", relative)
     if not relative or "\0" in relative:
-        raise FormatError(f"not a parameter path: {relative!r}")
+        raise FormatError(f"not a parameter path: {relative!r}", where=where)
     if parts[0] == "" or _WINDOWS_ROOT.match(relative):
-        raise FormatError(f"{_REFUSAL}: {relative!r} is absolute")
+        raise FormatError(f"{_REFUSAL}: {relative!r} is absolute", where=where)
     if ".." in parts:
-        raise FormatError(f"{_REFUSAL}: {relative!r} goes up")
+        raise FormatError(f"{_REFUSAL}: {relative!r} goes up", where=where)
     try:
         root = pathlib.Path(folder).resolve()
         target = root.joinpath(*parts).resolve()
     except (OSError, RuntimeError) as error:  # a loop of links
-        raise FormatError(f"not a parameter path: {relative!r} ({error})") from error
+        raise FormatError(f"not a parameter path: {relative!r} ({error})", where=where) from error
     if target == root or not target.is_relative_to(root):
-        raise FormatError(f"{_REFUSAL}: {relative!r} is a link to {target}")
+        raise FormatError(f"{_REFUSAL}: {relative!r} is a link to {target}", where=where)
     return target
 
 

@@ -16,6 +16,7 @@ from ....hal.fence import Fence
 from ....hal.file import File
 from ....hal.semaphore import Semaphore
 from ...native import NativeFunction, NativeModule
+from ...watch import Watch
 from .state import HalState
 from .table import TABLE, VERSION
 
@@ -69,3 +70,7 @@ class HalModule(NativeModule):
     def create_state(self) -> HalState:
         """State of one context."""
         return HalState(self.devices, self._trace_stream)
+
+    def bound_state(self, state: HalState, watch: Watch) -> None:
+        """Have ``fence.await`` heed the limits of the context's calls."""
+        state.watch = watch

@@ -8,7 +8,7 @@ Source: IREE's ``hal.imports.mlir`` and ``iree/modules/hal/module.c``.
 
 from __future__ import annotations
 
-from ....errors import DeadlineExceededError, ProgramError, StatusCode, SylviteError
+from ....errors import ProgramError, StatusCode, SylviteError
 from ....hal.device import Device
 from ....hal.fence import Fence
 from ..arguments import expect, expect_or_none
@@ -53,20 +53,17 @@ def fence_fail(_state: HalState, fence: Fence, status: int) -> None:
     fence.fail(ProgramError(f"the program failed a fence with status {chosen.name}", status=chosen))
 
 
-def fence_await(_state: HalState, timeout_millis: int, _flags: int, fences: list[Fence | None]) -> int:
+def fence_await(state: HalState, timeout_millis: int, _flags: int, fences: list[Fence | None]) -> int:
     """Block until all are reached: OK, or DEADLINE_EXCEEDED when that took too long.
 
     Raises:
         SylviteError: The failure of one of the fences.
+        DeadlineExceededError: The call's time was over before.
+        ProgramError: The call was interrupted.
     """
     joined = Fence.join([expect_or_none(fence, Fence, "fences") for fence in fences])
     if joined.is_reached or joined.query():
         return int(StatusCode.OK)
     timeout_ns = None if timeout_millis == _INFINITE_MILLIS else (timeout_millis & 0xFFFFFFFF) * 1_000_000
-    try:
-        joined.wait(timeout_ns)
-    except DeadlineExceededError:
-        # A kernel that ran too long fails the fence with the same class: that one is raised here.
-        joined.query()
-        return int(StatusCode.DEADLINE_EXCEEDED)
-    return int(StatusCode.OK)
+    reached = state.watch.wait(joined, timeout_ns)
+    return int(StatusCode.OK if reached else StatusCode.DEADLINE_EXCEEDED)

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from ....hal.device import Device
+from ...watch import Watch
 
 __all__ = ["HalState"]
 
 
 class HalState:
-    """The devices a program sees, in order, and where traces are printed."""
+    """The devices a program sees, in order, where traces are printed, and what bounds waiting."""
 
-    __slots__ = ("devices", "trace_stream")
+    __slots__ = ("devices", "trace_stream", "watch")
 
     def __init__(self, devices: Sequence[Device], trace_stream: TextIO | None) -> None:
         self.devices = tuple(devices)
         self.trace_stream = trace_stream
+        self.watch = Watch()
