@@ -86,6 +86,23 @@ def test_queue_reads_and_writes_files(device, tmp_path):
     assert path.read_bytes() == bytes(range(90)) + bytes([11, 12, 13]) + bytes(range(93, 100))
 
 
+@pytest.mark.parametrize("close", [False, True], ids=["open", "closed-meanwhile"])
+def test_queue_reads_from_files_that_are_only_read(device, tmp_path, close):
+    path = tmp_path / "data.bin"
+    path.write_bytes(bytes(range(200)) * 500)
+    buffer = device.allocator.allocate(70001)
+    wait, signal = device.create_fence(), device.create_fence()
+    file = File.from_path(path)
+    device.queue_read(
+        wait=wait, signal=signal, file=file, file_offset=7, target=buffer, target_offset=1, length=70000
+    )
+    if close:
+        file.close()
+    wait.signal()
+    signal.wait(PATIENCE_NS)
+    assert buffer.read(1, 70000) == path.read_bytes()[7:70007]
+
+
 @pytest.mark.parametrize("reverse", [False, True], ids=["first-to-last", "last-to-first"])
 def test_queue_operations_run_in_the_order_of_their_fences(device, reverse):
     buffer = device.allocator.allocate(1)

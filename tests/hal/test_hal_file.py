@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
-from sylvite.errors import ClosedError, InvalidArgumentError, NotFoundError
+from sylvite.errors import ClosedError, FormatError, InvalidArgumentError, NotFoundError
 from sylvite.hal import File, MemoryAccess
 
 
@@ -60,3 +62,35 @@ def test_file_after_close_raises_and_ranges_stay(tmp_path):
     with pytest.raises(ClosedError):
         file.range(0, 1, MemoryAccess.READ)
     assert bytes(data) == b"hello"
+
+
+needs_preadv = pytest.mark.skipif(not hasattr(os, "preadv"), reason="files are mapped here, not read")
+
+
+@needs_preadv
+def test_open_file_reads_into_a_place_and_outlives_its_name(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(bytes(range(100)))
+    opened = File.from_path(path).opened
+    path.unlink()
+    target = bytearray(10)
+    opened.read_into(memoryview(target)[2:6], 40)
+    assert target == bytes([0, 0, 40, 41, 42, 43, 0, 0, 0, 0])
+
+
+@needs_preadv
+def test_open_file_that_was_cut_short_says_where(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(bytes(1 << 16))
+    opened = File.from_path(path).opened
+    os.truncate(path, 1000)
+    with pytest.raises(FormatError, match="cut short") as caught:
+        opened.read_into(memoryview(bytearray(600)), 600)
+    assert (caught.value.offset, caught.value.where) == (1000, str(path))
+
+
+def test_open_file_is_not_used_where_queues_write(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(b"hello")
+    assert File.from_path(path, access=MemoryAccess.READ | MemoryAccess.WRITE).opened is None
+    assert File.from_memory(b"hello").opened is None

@@ -134,6 +134,24 @@ def test_allocate_falls_back_to_exact_growth_when_generous_growth_fails():
         heap.allocate(PAGE)
 
 
+def test_allocate_grows_long_memories_by_a_part_of_their_length():
+    memory = FakeMemory(pages=1000)
+    heap = RegionAllocator(memory)
+    heap.allocate(1000 * PAGE)
+    assert memory.pages == 1250
+    for _ in range(10):
+        heap.allocate(40 * PAGE)
+    assert (memory.grow_calls, memory.pages) == (2, 1562)
+
+
+def test_allocate_does_not_grow_beyond_the_maximum_to_be_generous():
+    memory = FakeMemory(pages=1000, maximum_pages=1010)
+    heap = RegionAllocator(memory)
+    heap.allocate(995 * PAGE)
+    heap.allocate(12 * PAGE)
+    assert memory.pages == 1010
+
+
 def test_allocate_after_the_guest_grew_memory_leaves_its_pages_alone():
     memory = FakeMemory(pages=1)
     heap = RegionAllocator(memory)

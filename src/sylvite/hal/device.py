@@ -31,7 +31,7 @@ from .commands import BufferRef
 from .element_types import element_type_from_numpy
 from .executable import Executable
 from .fence import Fence
-from .file import File
+from .file import File, OpenFile
 from .queue import Pending, Queue
 from .semaphore import Semaphore
 from .types import (
@@ -379,7 +379,8 @@ class Device(abc.ABC):
         """Read from a file into a buffer."""
         data = file.range(file_offset, length, MemoryAccess.READ)
         bound = self._bind_target(target, target_offset, len(data), "read target")
-        self._transfer("read", wait, signal, lambda: self._update(data, bound))
+        opened = file.opened
+        self._transfer("read", wait, signal, lambda: self._read(data, opened, file_offset, bound))
 
     def queue_write(
         self,
@@ -477,6 +478,11 @@ class Device(abc.ABC):
     def _update(self, data: bytes | memoryview, target: Binding) -> int:
         """Write host bytes; return the bytes moved."""
         return transfer.update(data, target)
+
+    def _read(self, data: memoryview, opened: OpenFile | None, offset: int, target: Binding) -> int:
+        """Write bytes of a file: ``data``, which can also be read from ``opened`` at ``offset``; return the
+        bytes moved."""
+        return self._update(data, target)
 
     def _download(self, source: Binding, data: memoryview) -> int:
         """Read into host memory; return the bytes moved."""

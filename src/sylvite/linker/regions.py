@@ -32,8 +32,10 @@ PAGE_BYTES = 65536
 ADDRESS_SPACE_BYTES = 1 << 32
 # Regions that may wait to be put back to the free ranges.
 MOST_RECENT = 64
-# Growing costs a call into the engine, so small requests grow by at least this many pages (1 MiB).
+# Growing costs a call into the engine, and huge pages want room after their first byte, so small requests
+# grow by at least this many pages (1 MiB), and by this part of the memory. Untouched pages cost nothing.
 LEAST_GROWTH_PAGES = 16
+GROWTH_PART = 4
 
 
 class GrowableMemory(Protocol):
@@ -274,10 +276,11 @@ class RegionAllocator:
             )
         needed = -(-(last - self._end) // PAGE_BYTES)
         room = (limit - self._end) // PAGE_BYTES
+        generous = min(max(needed, LEAST_GROWTH_PAGES, self._end // PAGE_BYTES // GROWTH_PART), room)
         try:
-            self._extend(min(max(needed, LEAST_GROWTH_PAGES), room))
+            self._extend(generous)
         except OutOfMemoryError:
-            if needed >= LEAST_GROWTH_PAGES:
+            if needed >= generous:
                 raise
             self._extend(needed)
 

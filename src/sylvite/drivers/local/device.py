@@ -18,6 +18,7 @@ from ...hal import (
     Executable,
 )
 from ...hal.call_plan import CallPlan, PreparedCall
+from ...hal.file import OpenFile
 from ...hal.queue import Pending, Queue
 from ...linker import LinkSpace
 from .allocator import LocalAllocator
@@ -224,6 +225,14 @@ class LocalDevice(Device):
 
     def _dispatcher(self) -> RawCall:
         return self.space.dispatcher
+
+    def _read(self, data: memoryview, opened: OpenFile | None, offset: int, target: Binding) -> int:
+        if opened is None:
+            return self._update(data, target)
+        opened.read_into(
+            target.storage.view(target.byte_offset, target.byte_length, writable=True).data, offset
+        )
+        return target.byte_length
 
     def _unload_discarded(self) -> None:
         with self._exclusive():

@@ -7,6 +7,7 @@ import os
 import pathlib
 
 from ...errors import ClosedError, FormatError, InvalidArgumentError, NotFoundError
+from ...hal.file import OpenFile
 
 __all__ = ["ParameterFile"]
 
@@ -27,6 +28,7 @@ class ParameterFile:
         self.name = name
         self.writable = writable
         self.folder: pathlib.Path | None = None
+        self.opened: OpenFile | None = None
         self._contents: mmap.mmap | bytes | bytearray | memoryview | None = contents
         self._view: memoryview | None = view if writable else view.toreadonly()
 
@@ -46,12 +48,14 @@ class ParameterFile:
                 if os.fstat(stream.fileno()).st_size == 0:
                     raise FormatError("the parameter file is empty", offset=0, where=str(path))
                 contents = mmap.mmap(stream.fileno(), 0, access=access)
+                opened = None if writable else OpenFile.of(stream.fileno(), name=str(path))
         except FileNotFoundError as error:
             raise NotFoundError(f"no parameter file {path}") from error
         except OSError as error:
             raise InvalidArgumentError(f"cannot open parameter file {path}: {error}") from error
         file = cls(contents, name=str(path), writable=writable)
         file.folder = path.resolve().parent
+        file.opened = opened
         return file
 
     @property
@@ -81,6 +85,7 @@ class ParameterFile:
             return
         self.flush()
         self._view = None
+        self.opened = None
         contents, self._contents = self._contents, None
         if isinstance(contents, mmap.mmap):
             try:

@@ -58,7 +58,7 @@ class ParameterProvider:
         found = self._files.get(file)
         if found is None:
             access = MemoryAccess.READ | (MemoryAccess.WRITE if file.writable else MemoryAccess.NONE)
-            found = File.from_memory(file.data, access=access, name=file.name)
+            found = File.from_memory(file.data, access=access, name=file.name, opened=file.opened)
             self._files[file] = found
         return found
 
