@@ -164,21 +164,29 @@ class WasmtimeRawCall:
             slots[index] = value
             index += 2
         state = self._state
+        thread = get_ident()
         # The body of enter() and leave(), inline.
         if state.depth:
             self._store.enter()
         else:
-            if state.closed:
-                raise ClosedError("the store is closed")
-            state.thread = get_ident()
-            state.interrupted = False
-            if state.deadline_ns is not None:
-                expires_ns = time.monotonic_ns() + state.deadline_ns
-                state.expires_ns = expires_ns
-                self._store.watchdog.arm(expires_ns)
             state.depth = 1
-            if state.alarm:
-                state.settle()
+            previous, state.thread = state.thread, thread
+            state.interrupted = False
+            try:
+                if state.closed:
+                    raise ClosedError("the store is closed")
+                if thread != previous:
+                    self._store.require_stack()
+                if state.deadline_ns is not None:
+                    expires_ns = time.monotonic_ns() + state.deadline_ns
+                    state.expires_ns = expires_ns
+                    self._store.watchdog.arm(expires_ns)
+                if state.alarm:
+                    state.settle()
+            except BaseException:
+                state.expires_ns = None
+                state.thread = state.depth = 0
+                raise
         try:
             error = call_unchecked(
                 self._context, self._function_address, self._slots_address, self._count, self._trap_address

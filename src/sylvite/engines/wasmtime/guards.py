@@ -8,10 +8,11 @@ import signal
 import threading
 import time
 from threading import get_ident
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 from .deadlines import CallState, Watchdog
+from .signals import LISTENER
 
 __all__ = ["Attention", "Guard"]
 
@@ -46,7 +47,7 @@ class Attention:
         watchdog: of its engine.
     """
 
-    __slots__ = ("_depth", "_handler", "_is_set", "_state", "_watchdog")
+    __slots__ = ("_before", "_depth", "_handler", "_is_set", "_state", "_watchdog")
 
     def __init__(self, state: CallState, watchdog: Watchdog) -> None:
         self._state = state
@@ -54,16 +55,19 @@ class Attention:
         self._depth = 0
         self._is_set = False
         self._handler = self._take
+        # The handler in whose place ours is: Python's own, or another store's.
+        self._before: Any = None
 
     def __enter__(self) -> None:
         """Attend this thread's calls, if it is the main thread. May be nested."""
         if get_ident() != _main_thread:
             return
+        if not self._is_set:
+            self._begin()
         self._depth += 1
-        if self._depth == 1 and _handler_of(_INTERRUPT) is signal.default_int_handler:
-            _set_handler(_INTERRUPT, self._handler)
-            self._is_set = self._state.attended = True
-            self._watchdog.attend()
+        if self._state.pending is not None and not self._state.depth:
+            # It came since then.
+            self.__exit__(None, None, None)
 
     def __exit__(
         self,
@@ -80,19 +84,50 @@ class Attention:
         self._is_set = state.attended = False
         # Somebody may have put another one in its place meanwhile, to stay.
         if _handler_of(_INTERRUPT) is self._handler:
-            _set_handler(_INTERRUPT, signal.default_int_handler)
+            _set_handler(_INTERRUPT, self._before)
         pending = state.pending
         if isinstance(pending, KeyboardInterrupt):
             # It came just before the guest returned.
             state.pending = None
             raise pending
 
-    def _take(self, _number: int, _frame: object) -> None:
+    def _begin(self) -> None:
+        current = _handler_of(_INTERRUPT)
+        if current is not self._handler:
+            if current is not signal.default_int_handler and not _is_ours(current):
+                return
+            self._before = current
+            _set_handler(_INTERRUPT, self._handler)
+        self._is_set = self._state.attended = True
+        self._watchdog.attend()
+
+    def _take(self, _number: int, frame: FrameType | None) -> None:
         state = self._state
-        if not state.depth or state.thread != get_ident():
+        # Heard here, and not by the watchdog any more, which would stop the next call.
+        LISTENER.take()
+        if state.depth and state.thread == get_ident():
+            state.pending = KeyboardInterrupt()
+            state.interrupted = True
+        elif _is_between(frame):
+            # What they do they do to the end, and then raise it.
+            state.pending = KeyboardInterrupt()
+        else:
             raise KeyboardInterrupt
-        state.pending = KeyboardInterrupt()
-        state.interrupted = True
+
+
+def _is_between(frame: FrameType | None) -> bool:
+    """Whether a guard begins or ends."""
+    for _ in range(_FRAMES):
+        if frame is None:
+            break
+        if frame.f_code in _BETWEEN:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_ours(handler: Any) -> bool:
+    return isinstance(getattr(handler, "__self__", None), Attention)
 
 
 class Guard:
@@ -124,6 +159,8 @@ class Guard:
         if before is None or expires_ns < before[0]:
             caps[thread] = (expires_ns, self._timeout_ns)
             self._watchdog.arm(expires_ns)
+        if self._state.pending is not None and not self._state.depth:
+            self.__exit__(None, None, None)
 
     def __exit__(
         self,
@@ -137,3 +174,10 @@ class Guard:
         else:
             caps[self._thread] = self._before
         self._attention.__exit__(kind, value, traceback)
+
+
+_BETWEEN = frozenset(
+    method.__code__ for method in (Attention.__enter__, Attention.__exit__, Guard.__enter__, Guard.__exit__)
+)
+_FRAMES = 8
+"""How deep they call others."""

@@ -27,6 +27,7 @@ from .functions import WasmtimeFunction
 from .guards import Attention, Guard
 from .memories import ADDRESS_SPACE_PAGES, SharedMemory, WasmtimeMemory, Window
 from .native import ffi, wasmtime
+from .stacks import require_stack
 
 if TYPE_CHECKING:
     from .engine import WasmtimeEngine
@@ -355,6 +356,7 @@ class WasmtimeStore:
         """
         if self.state.closed:
             return
+        # Without a call in between, as in `enter`.
         if self.state.depth:
             raise InvalidArgumentError("a store cannot be closed while a call runs in it")
         self.state.closed = True
@@ -391,19 +393,40 @@ class WasmtimeStore:
             InvalidArgumentError: a call of another thread runs in the store.
         """
         state = self.state
+        thread = threading.get_ident()
+        # Looked at and claimed without a call in between, where Python could run another thread.
         if state.depth:
-            if state.thread != threading.get_ident():
+            if state.thread != thread:
                 raise InvalidArgumentError("a store is used by one thread at a time; a call of another runs")
-        else:
-            state.thread = threading.get_ident()
-            state.interrupted = False
+            state.depth += 1
+            return
+        state.depth = 1
+        previous, state.thread = state.thread, thread
+        state.interrupted = False
+        try:
+            # After the claim: `close` looks the other way round.
+            if state.closed:
+                raise ClosedError("the store is closed")
+            if thread != previous:
+                self.require_stack()
             if state.deadline_ns is not None:
                 expires_ns = time.monotonic_ns() + state.deadline_ns
                 state.expires_ns = expires_ns
                 self.watchdog.arm(expires_ns)
-        state.depth += 1
-        if state.depth == 1 and state.alarm:
-            state.settle()
+            if state.alarm:
+                state.settle()
+        except BaseException:
+            state.expires_ns = None
+            state.thread = state.depth = 0
+            raise
+
+    def require_stack(self) -> None:
+        """Check the stack of a thread that comes after another one.
+
+        Raises:
+            InvalidArgumentError: it is too short.
+        """
+        require_stack(self._engine.stack_bytes)
 
     def leave(self) -> None:
         """Note that a call ended."""
