@@ -43,7 +43,7 @@ class Team(enum.IntEnum):
     RESERVED = 144
     ORDER = 148
     DEADLOCK = 152
-    # By worker: the signal at which it found nothing to do.
+    # By worker: twice the signal at which it found nothing to do; and 1 where it found nothing at all.
     SETTLED = 192
 
 
@@ -188,19 +188,30 @@ class Jobs:
         return f
 
     def _make_has_settled(self) -> FunctionBuilder:
-        """``has_settled(signal) -> bool``: every worker has looked since, and found nothing."""
-        f = self._module.function("has_settled", [_I32], [_I32])
-        seen, at, left = 0, f.local(_I32, "at"), f.local(_I32, "left")
+        """``has_settled(signal, is_final) -> bool``: every worker has looked since and found nothing; when
+        it is to be final, without reservations as well."""
+        f = self._module.function("has_settled", [_I32, _I32], [_I32])
+        seen, is_final = 0, 1
+        at, left = f.local(_I32, "at"), f.local(_I32, "left")
         self._team(f).set(at)
         self._constant(f, "workers").set(left)
+        f.get(seen).i32(1).emit("i32.shl").i32(1).emit("i32.or").set(seen)
         with f.loop() as again:
-            f.get(at).emit("i32.load", offset=Team.SETTLED).get(seen).emit("i32.ne")
+            f.get(at).emit("i32.load", offset=Team.SETTLED)
+            f.get(is_final).emit("i32.eqz").emit("i32.or").get(seen).emit("i32.ne")
             with f.if_():
                 f.i32(0).emit("return")
             f.get(at).i32(4).emit("i32.add").set(at)
             f.get(left).i32(1).emit("i32.sub").tee(left)
             f.br_if(again)
         return f.i32(1)
+
+    def _settle(self, f: FunctionBuilder, seen: int, *, is_final: bool) -> None:
+        """Note that this worker has found nothing."""
+        self._settled(f).get(seen).i32(1).emit("i32.shl")
+        if is_final:
+            f.i32(1).emit("i32.or")
+        f.emit("i32.store", offset=Team.SETTLED)
 
     # Semaphores
 

@@ -8,8 +8,8 @@ claimed under the team's lock. Who waits for its jobs runs others meanwhile.
 A worker with an empty stack may run any job. One that waits may run its own jobs, and jobs that cannot block
 and are younger than its own, so that stacks stay shallow. Jobs that may block reserve the workers that they
 need, as in Halide's thread pool. Only when every worker has looked and found nothing do these rules fall:
-what one thread can do, tasks run above waiting ones, is done then. When that is nothing either, the tasks
-wait for each other.
+first that of reservations, where nobody is kept from going on by it, then all. What one thread can do, tasks
+run above waiting ones, is done so. When that is nothing either, the tasks wait for each other.
 
 Source: ``HalideRuntime.h``: ``halide_parallel_task_t`` and the rules about semaphores around it.
 """
@@ -100,7 +100,8 @@ class Scheduler(Jobs):
         """``find(owner, rule) -> job or 0``: something to run, the youngest first.
 
         ``owner`` is the first job of who waits, 0 for helpers. Rules: 0 as the module says; 1 anything;
-        2 plain loops, the oldest. Semaphores of what is found are taken. Jobs that are used up are dropped.
+        2 plain loops, the oldest; 3 the owner's own, however many workers they need. Semaphores of what is
+        found are taken. Jobs that are used up are dropped.
         """
         f = self._module.function("find", [_I32, _I32], [_I32])
         owner, rule = 0, 1
@@ -135,14 +136,15 @@ class Scheduler(Jobs):
             with f.if_():
                 f.get(job).call(self._is_enough).emit("i32.eqz")
                 f.br_if(again)
-                f.get(owner)
-                with f.if_():
-                    f.get(job).emit("i32.load", offset=Job.SIBLINGS).get(owner).emit("i32.ne")
-                    f.get(job).emit("i32.load", offset=Job.MIN_THREADS).i32(0).emit("i32.gt_s")
-                    f.get(job).emit("i32.load", offset=Job.ORDER)
-                    f.get(owner).emit("i32.load", offset=Job.ORDER).emit("i32.le_u")
-                    f.emit("i32.or").emit("i32.and")
-                    f.br_if(again)
+            f.get(rule).i32(1).emit("i32.ne").get(owner).i32(0).emit("i32.ne").emit("i32.and")
+            with f.if_():
+                f.get(job).emit("i32.load", offset=Job.SIBLINGS).get(owner).emit("i32.ne")
+                f.get(rule)
+                f.get(job).emit("i32.load", offset=Job.MIN_THREADS).i32(0).emit("i32.gt_s")
+                f.get(job).emit("i32.load", offset=Job.ORDER)
+                f.get(owner).emit("i32.load", offset=Job.ORDER).emit("i32.le_u")
+                f.emit("i32.or").emit("i32.or").emit("i32.and")
+                f.br_if(again)
             f.get(job).call(self._acquire).emit("i32.eqz")
             f.br_if(again)
             f.get(job).emit("return")
@@ -249,11 +251,24 @@ class Scheduler(Jobs):
             f.emit("drop")
         f.get(job).emit("i32.eqz")
         with f.if_():
-            self._settled(f).get(seen).emit("i32.store", offset=Team.SETTLED)
-            f.get(seen).call(self._has_settled)
+            self._settle(f, seen, is_final=False)
+            f.get(seen).i32(0).call(self._has_settled)
             with f.if_():
-                find(1)
-                f.emit("drop")
+                # First what keeps nobody from going on: helpers have room, and owners wait for these anyway.
+                find(1 if owner is None else 3)
+                f.emit("i32.eqz")
+                with f.if_():
+                    self._settle(f, seen, is_final=True)
+                    if owner is not None:
+                        f.get(seen).i32(1).call(self._has_settled)
+                        with f.if_():
+                            find(1)
+                            f.emit("drop")
+            f.get(job).emit("i32.eqz")
+            f.get(seen).i32(0).call(self._has_settled).emit("i32.and")
+            with f.if_():
+                # Somebody who sleeps may have something to do now.
+                self._wake_sleepers(f)
 
     def _make_join(self) -> FunctionBuilder:
         """``join(first) -> code``: take part until a set of jobs is done, with the lock held."""
@@ -276,7 +291,7 @@ class Scheduler(Jobs):
             with f.if_():
                 f.get(job).call(self._work)
                 f.br(again)
-            f.get(seen).call(self._has_settled)
+            f.get(seen).i32(1).call(self._has_settled)
             f.get(first).emit("i32.atomic.load", offset=Job.STATUS).emit("i32.eqz").emit("i32.and")
             with f.if_():
                 self._team(f).i32(1).emit("i32.store", offset=Team.DEADLOCK)
@@ -483,10 +498,6 @@ class Scheduler(Jobs):
                 f.br(again)
             self._team(f).emit("i32.load", offset=Team.JOBS)
             with f.if_():
-                f.get(seen).call(self._has_settled)
-                with f.if_():
-                    # Somebody who sleeps may go by other rules now.
-                    self._wake_sleepers(f)
                 self._unlock_team(f)
                 f.get(seen).call(self._nap)
                 f.else_()
