@@ -1,4 +1,4 @@
-"""What the operating system is told about the pages of a mapping: to take some back, to use huge ones."""
+"""Giving physical pages of a mapping back to the operating system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 import sys
 from typing import Any
 
-__all__ = ["DISCARDED_IS_ZERO", "advise_huge_pages", "discard_pages", "page_bounds"]
+__all__ = ["DISCARDED_IS_ZERO", "discard_pages", "page_bounds"]
 
 
 def _load_madvise() -> Any:
@@ -49,14 +49,3 @@ def discard_pages(address: int, byte_length: int) -> int:
     if end == begin or _MADVISE(begin, end - begin, mmap.MADV_DONTNEED) != 0:
         return 0
     return end - begin
-
-
-def advise_huge_pages(address: int, byte_length: int) -> None:
-    """Have the whole pages inside a range be huge ones when they are first touched, where the system has
-    such: there are hundreds of times fewer faults then, which take most of the time of filling memory."""
-    if _MADVISE is None:
-        return
-    begin, end = page_bounds(address, byte_length)
-    if begin < end:
-        # Refused by kernels without huge pages: then pages stay as they are.
-        _MADVISE(begin, end - begin, mmap.MADV_HUGEPAGE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InternalError, InvalidArgumentError, OutOfMemoryError, UnsupportedFeatureError
 from ..base import PAGE_BYTES
 from . import native
-from .host_pages import DISCARDED_IS_ZERO, advise_huge_pages, discard_pages, page_bounds
+from .host_pages import DISCARDED_IS_ZERO, discard_pages, page_bounds
 from .native import ffi
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ __all__ = ["ADDRESS_SPACE_PAGES", "SharedMemory", "WasmtimeMemory", "Window"]
 ADDRESS_SPACE_PAGES = 65536
 # Below this writing zeros is faster than a system call and the page faults after it.
 DISCARD_BYTES = 1 << 20
-# Memories that grow to this length are worth huge pages, which take more memory for what is scattered.
-HUGE_PAGE_BYTES = 16 << 20
 _WholeMemory = ctypes.c_uint8 * (ADDRESS_SPACE_PAGES * PAGE_BYTES)
 
 
@@ -129,13 +127,6 @@ class _Memory:
                 limit_bytes=limit,
             )
 
-    def _note_growth(self, previous_pages: int, page_delta: int) -> None:
-        """Have what a growth added, and once all before it, lie in huge pages."""
-        before, after = previous_pages * PAGE_BYTES, (previous_pages + page_delta) * PAGE_BYTES
-        if after >= HUGE_PAGE_BYTES:
-            begin = before if before >= HUGE_PAGE_BYTES else 0
-            advise_huge_pages(self._base_address + begin, after - begin)
-
     def _machine_is_full(self, page_delta: int, reason: str) -> OutOfMemoryError:
         return OutOfMemoryError(
             f"the machine has no room for {page_delta} more pages of guest memory: {reason}",
@@ -197,7 +188,6 @@ class WasmtimeMemory(_Memory):
         base = native.address_of(ffi.wasmtime_memory_data(context, ctypes.byref(self.native))) or 0
         if base != self._base_address:
             raise InternalError("the memory moved when it grew, though it was reserved")
-        self._note_growth(previous.value, page_delta)
         return previous.value
 
     def _window(self) -> Window:
@@ -265,7 +255,6 @@ class SharedMemory(_Memory):
         message = native.take_error(error)
         if message is not None:
             raise self._machine_is_full(page_delta, message)
-        self._note_growth(previous.value, page_delta)
         return previous.value
 
     def _window(self) -> Window:

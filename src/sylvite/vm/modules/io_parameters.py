@@ -217,14 +217,11 @@ def load(
     """Load parameters into new buffers, which are there once ``signal`` is reached."""
     batch = _batch(device, wait, signal)
     buffers = VmList("!hal.buffer")
-    made: list[Buffer] = []
     with batch.recording():
         provider = state.provider(scope)
         memory_type = parse_flags(MemoryType, memory_types, what="memory type")
         wanted = parse_flags(BufferUsage, usage, what="buffer usage") | BufferUsage.TRANSFER_TARGET
-        requests = _decode_requests(key_table, key_data, spans)
-        # All memory is taken before any is filled: then most of it can be had in huge pages.
-        for request in requests:
+        for request in _decode_requests(key_table, key_data, spans):
             provider.resolve(request.key, request.parameter_offset, request.byte_length)
             buffer = batch.step(
                 batch.device.queue_alloca,
@@ -233,10 +230,8 @@ def load(
                 usage=wanted,
                 tag="parameters",
             )
-            made.append(buffer)
-            buffers.append(buffer)
-        for request, buffer in zip(requests, made, strict=True):
             batch.read(provider, request, buffer)
+            buffers.append(buffer)
     return buffers
 
 
