@@ -582,3 +582,29 @@ def test_guest_endless_loop_ends_at_its_deadline_and_the_model_goes_on():
         with pytest.raises(DeadlineExceededError):
             model.forever.run([1], timeout_s=0.05)
         assert model.forever(0) == 0
+
+
+def test_shared_devices_deadline_bounds_programs_without_kernels(tmp_path):
+    text = """
+    func.func @forever(%n: i32) -> i32 {
+      %zero = arith.constant 0 : i32
+      %end = scf.while (%i = %n) : (i32) -> i32 {
+        %goes_on = arith.cmpi ne, %i, %zero : i32
+        scf.condition(%goes_on) %i : i32
+      } do {
+      ^bb0(%i: i32):
+        %same = util.optimization_barrier %i : i32
+        scf.yield %same : i32
+      }
+      return %end : i32
+    }
+    """
+    path = tmp_path / "forever.mlir"
+    path.write_text(text)
+    with (
+        sylvite.create_device("local-sync", limits=Limits(deadline_ns=50_000_000)) as device,
+        sylvite.load(path, device=device) as model,
+    ):
+        assert model.functions["forever"](0) == 0
+        with pytest.raises(DeadlineExceededError):
+            model.functions["forever"](1)

@@ -134,6 +134,11 @@ class Device(abc.ABC):
         return None
 
     @property
+    def deadline_ns(self) -> int | None:
+        """Longest time one call may run here, in nanoseconds; ``None`` when nothing was said."""
+        return None
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._queue.closed

@@ -58,7 +58,8 @@ def load(
         device: a driver's name, whose device the model then owns, or a device to share.
         parameters: ``path``, ``scope=path``, several, or a mapping from scope to path or arrays by key; an
             .irpa file of the module's stem beside it is found by itself.
-        limits: sandbox limits of a device made here (memory and deadline) and of the program's host memory.
+        limits: sandbox limits of a device made here (memory and deadline) and of the program's host memory;
+            without any, calls have the deadline of a device that is given.
         dims: extents for symbolic dims of an ONNX model.
         specialize: compile a model with symbolic dims for the shapes it is called with; else with open dims.
         variants: how many specialized programs to keep.
@@ -83,7 +84,7 @@ def load(
         _refuse_compile_options(dims, compile_options)
     opened, owns_device = _open_device(device, limits, cache=cache)
     try:
-        loader = _Loader(opened, parameters, limits, tuple(modules), plans=plans)
+        loader = _Loader(opened, parameters, _program_limits(opened, limits), tuple(modules), plans=plans)
         if is_module(source):
             programs: ProgramSource = FixedProgram(loader.program(module_source(source)))
         else:
@@ -114,6 +115,13 @@ def _open_device(device: str | Device, limits: Limits | None, *, cache: bool) ->
             "a shared device has its memory limit already; give it to sylvite.create_device(limits=...)"
         )
     return device, False
+
+
+def _program_limits(device: Device, limits: Limits | None) -> Limits | None:
+    """A device's deadline holds for the programs on it, too: those have code that never enters a kernel."""
+    if limits is None and device.deadline_ns is not None:
+        return Limits(deadline_ns=device.deadline_ns)
+    return limits
 
 
 def _check_options(limits: Any, dims: Any, variants: Any, modules: Any) -> None:

@@ -87,6 +87,11 @@ class LocalDevice(Device):
         return self._queue.lock
 
     @property
+    def deadline_ns(self) -> int | None:
+        """Longest time one call may run here, in nanoseconds; ``None`` when nothing was said."""
+        return self._deadline_ns
+
+    @property
     def _running(self) -> AbstractContextManager[bool]:
         """Held while the device runs something."""
         return self._queue.lock
