@@ -100,8 +100,8 @@ class Scheduler(Jobs):
         """``find(owner, rule) -> job or 0``: something to run, the youngest first.
 
         ``owner`` is the first job of who waits, 0 for helpers. Rules: 0 as the module says; 1 anything;
-        2 plain loops, the oldest; 3 the owner's own, however many workers they need. Semaphores of what is
-        found are taken. Jobs that are used up are dropped.
+        2 plain loops, the oldest; 3 without reservations. Semaphores of what is found are taken. Jobs that
+        are used up are dropped.
         """
         f = self._module.function("find", [_I32, _I32], [_I32])
         owner, rule = 0, 1
@@ -135,6 +135,15 @@ class Scheduler(Jobs):
             f.get(rule).emit("i32.eqz")
             with f.if_():
                 f.get(job).call(self._is_enough).emit("i32.eqz")
+                f.br_if(again)
+            f.get(rule).i32(1).emit("i32.ne")
+            with f.if_():
+                # What may wait, and is all that its owner waits for, is best left to that one's stack.
+                f.get(owner).emit("i32.eqz")
+                f.get(job).emit("i32.load", offset=Job.MIN_THREADS).i32(0).emit("i32.gt_s").emit("i32.and")
+                f.get(job).emit("i32.load", offset=Job.SIBLING_COUNT).i32(1).emit("i32.eq").emit("i32.and")
+                f.get(job).emit("i32.load", offset=Job.EXTENT).i32(1).emit("i32.eq").get(serial)
+                f.emit("i32.or").emit("i32.and")
                 f.br_if(again)
             f.get(rule).i32(1).emit("i32.ne").get(owner).i32(0).emit("i32.ne").emit("i32.and")
             with f.if_():
@@ -255,15 +264,14 @@ class Scheduler(Jobs):
             f.get(seen).i32(0).call(self._has_settled)
             with f.if_():
                 # First what keeps nobody from going on: helpers have room, and owners wait for these anyway.
-                find(1 if owner is None else 3)
+                find(3)
                 f.emit("i32.eqz")
                 with f.if_():
                     self._settle(f, seen, is_final=True)
-                    if owner is not None:
-                        f.get(seen).i32(1).call(self._has_settled)
-                        with f.if_():
-                            find(1)
-                            f.emit("drop")
+                    f.get(seen).i32(1).call(self._has_settled)
+                    with f.if_():
+                        find(1)
+                        f.emit("drop")
             f.get(job).emit("i32.eqz")
             f.get(seen).i32(0).call(self._has_settled).emit("i32.and")
             with f.if_():
