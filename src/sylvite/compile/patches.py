@@ -13,7 +13,7 @@ import re
 
 from ..kernels import PATCH_TILE, PATCHES_NAME
 
-__all__ = ["call_patches"]
+__all__ = ["call_patches", "find_patches"]
 
 _V = r"%[\w$#]+"
 _ANY = r"[^\n]*"
@@ -39,12 +39,18 @@ _PLAIN_PIPELINE = "#iree_cpu.pipeline<Default>"
 
 def call_patches(block: str) -> str:
     """Let the executable in ``block`` call the kernel, if it packs patches and does nothing else."""
-    patches = _PATCHES.search(block)
-    if patches is None or not _is_alone(block, patches):
+    patches = find_patches(block)
+    if patches is None:
         return block
     text = "".join(f"{patches['indent']}{line}\n" for line in _call(patches))
     changed = block[: patches.start()] + text + block[patches.end() :]
     return changed.replace(_PIPELINE, _PLAIN_PIPELINE)
+
+
+def find_patches(block: str) -> re.Match[str] | None:
+    """The part of an executable that packs patches, if it does nothing else."""
+    patches = _PATCHES.search(block)
+    return patches if patches is not None and _is_alone(block, patches) else None
 
 
 def _is_alone(block: str, patches: re.Match[str]) -> bool:

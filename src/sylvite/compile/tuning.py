@@ -23,16 +23,18 @@ from pathlib import Path
 
 from ..errors import CompileError
 from ..kernels import PRODUCT_TYPES
+from .dataflow import executable_name
 from .depthwise import write_out_depthwise
 from .depthwise_call import call_depthwise
 from .error_function import write_out_erf
 from .patches import call_patches
 from .softmax import call_softmax
 from .unpacking import write_in_place
+from .winograd import call_winograd, plan
 
 __all__ = ["VERSION", "Retargeted", "first_half_flags", "retarget", "second_half_flags"]
 
-VERSION = 8
+VERSION = 9
 """Raised when a build comes out differently; cached modules depend on it."""
 
 _STAGE = "executable-configurations"
@@ -125,10 +127,16 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
     features = matches[-1] if matches else ""
     target = _TARGET % (features, _ALL_KERNELS)
     products = targets = 0
+    with source.open(encoding="utf-8") as lines:
+        convolutions = plan(_blocks(lines))
     with source.open(encoding="utf-8") as lines, destination.open("w", encoding="utf-8") as output:
         for block in _blocks(lines):
             found = list(_PRODUCT.finditer(block))
-            if found and not all(map(_is_call, found)):
+            convolution = convolutions.get(executable_name(block) or "")
+            if convolution is not None:
+                products += len(found)
+                block = call_winograd(block, convolution)
+            elif found and not all(map(_is_call, found)):
                 block = _choose_kernels(block, features, _NO_KERNELS)
             elif found:
                 products += len(found)

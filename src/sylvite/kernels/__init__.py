@@ -15,6 +15,7 @@ from .mmt4d import PRODUCT_TYPES, emit_mmt4d
 from .packing import emit_pack, emit_unpack
 from .patches import PATCH_TILE, PATCHES_NAME, emit_patches
 from .softmax import NAN_TO_ZERO, SOFTMAX_NAME, emit_softmax
+from .winograd import WINOGRAD_IMAGE_NAME, WINOGRAD_PRODUCT_NAME, emit_winograd
 
 __all__ = [
     "DEPTHWISE_NAME",
@@ -25,6 +26,8 @@ __all__ = [
     "PATCH_TILE",
     "PRODUCT_TYPES",
     "SOFTMAX_NAME",
+    "WINOGRAD_IMAGE_NAME",
+    "WINOGRAD_PRODUCT_NAME",
     "Block",
     "ElementKind",
     "assemble",
@@ -32,7 +35,16 @@ __all__ = [
 ]
 
 KERNEL_NAMES = frozenset(
-    {"iree_uk_mmt4d", "iree_uk_pack", "iree_uk_unpack", DEPTHWISE_NAME, PATCHES_NAME, SOFTMAX_NAME}
+    {
+        "iree_uk_mmt4d",
+        "iree_uk_pack",
+        "iree_uk_unpack",
+        DEPTHWISE_NAME,
+        PATCHES_NAME,
+        SOFTMAX_NAME,
+        WINOGRAD_IMAGE_NAME,
+        WINOGRAD_PRODUCT_NAME,
+    }
 )
 """Symbols that `assemble`'s module exports."""
 
@@ -54,4 +66,5 @@ def assemble(*, relaxed: bool) -> bytes:
     emit_patches(module)
     emit_depthwise(module, relaxed=relaxed)
     emit_softmax(module, relaxed=relaxed)
+    emit_winograd(module, stack_pointer, relaxed=relaxed)
     return module.build()
