@@ -10,14 +10,17 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..errors import FormatError
 
-__all__ = ["SIGNATURE_ATTRIBUTE", "ArgumentSpec", "Artifact", "FunctionSpec"]
+__all__ = ["NARROWED_ATTRIBUTE", "SIGNATURE_ATTRIBUTE", "ArgumentSpec", "Artifact", "FunctionSpec"]
 
 SIGNATURE_ATTRIBUTE = "sylvite.signature"
 """Reflection attribute that holds a `FunctionSpec` in JSON."""
+
+NARROWED_ATTRIBUTE: Final = "sylvite.narrowed"
+"""Reflection attribute of functions that compute with 32 bits where their signature says 64."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ def compile(
         tuning=tuning,
         contraction=contraction,
     )
-    resolved = resolve(source, example_inputs=example_inputs)
+    resolved = resolve(source, example_inputs=example_inputs, cache=cache)
     if resolved.kind != "onnx" and options.dims:
         raise InvalidArgumentError("dims can be fixed in ONNX models only; write the extents into the MLIR")
     job = _Job(

@@ -7,13 +7,14 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import CompileError, FormatError, InvalidArgumentError, NotFoundError, UnavailableError
 from ..vmfb.recognize import recognize
 from .cache import digest_bytes, digest_file
+from .file_facts import Fact, known_fact
 
 __all__ = ["Source", "resolve"]
 
@@ -66,8 +67,13 @@ class Source:
         return self.path.read_bytes()
 
 
-def resolve(source: Any, *, example_inputs: Sequence[Any] | None = None) -> Source:
+def resolve(source: Any, *, example_inputs: Sequence[Any] | None = None, cache: bool = True) -> Source:
     """Find out what ``source`` is.
+
+    Args:
+        source: the model.
+        example_inputs: what a torch module is traced with.
+        cache: whether files that have not changed since they were hashed last need not be hashed again.
 
     Raises:
         InvalidArgumentError: it is nothing that can be compiled.
@@ -79,7 +85,7 @@ def resolve(source: Any, *, example_inputs: Sequence[Any] | None = None) -> Sour
     if isinstance(source, str) and _looks_like_mlir(source):
         return _from_bytes("mlir", source.encode(), "<mlir text>")
     if isinstance(source, str | os.PathLike):
-        return _from_path(Path(source), example_inputs)
+        return _from_path(Path(source), example_inputs, known_fact if cache else _found_fact)
     if isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
         name = f"<{len(data)} bytes>"
@@ -123,7 +129,17 @@ def _from_bytes(kind: str, data: bytes, name: str) -> Source:
     )
 
 
-def _from_path(path: Path, example_inputs: Sequence[Any] | None) -> Source:
+class _Facts(Protocol):
+    """`known_fact`, or the same without the cache."""
+
+    def __call__(self, path: Path, name: str, find: Callable[[Path], Fact]) -> Fact: ...
+
+
+def _found_fact(path: Path, name: str, find: Callable[[Path], Fact]) -> Fact:
+    return find(path)
+
+
+def _from_path(path: Path, example_inputs: Sequence[Any] | None, fact: _Facts) -> Source:
     try:
         if not path.exists():
             raise NotFoundError(f"no such file: {path}")
@@ -144,9 +160,9 @@ def _from_path(path: Path, example_inputs: Sequence[Any] | None) -> Source:
     else:
         with path.open("rb") as file:
             kind = _kind_of_bytes(file.read(65536), path.name)
-    digest = digest_file(path)
+    digest = fact(path, "sha256", digest_file)
     if kind == "onnx":
-        digest = _with_external_data(path, digest)
+        digest = _with_external_data(path, digest, fact)
     return Source(
         kind=kind,
         name=path.name,
@@ -157,8 +173,19 @@ def _from_path(path: Path, example_inputs: Sequence[Any] | None) -> Source:
     )
 
 
-def _with_external_data(path: Path, digest: str) -> str:
-    """Fold the content of external data files into ``digest``.
+def _with_external_data(path: Path, digest: str, fact: _Facts) -> str:
+    """Fold the content of external data files into ``digest``."""
+    root = path.absolute().parent
+    parts = [digest]
+    for name in fact(path, "locations", _external_locations):
+        file = root / name
+        if "\0" not in name and file.is_file() and root in file.resolve().parents:
+            parts.append(f"{name}={fact(file, 'sha256', digest_file)}")
+    return digest_bytes("\n".join(parts).encode()) if len(parts) > 1 else digest
+
+
+def _external_locations(path: Path) -> list[str]:
+    """Names of external data files in an ONNX model.
 
     They are found by the bytes of their ``location`` entries, without the onnx package: a hit in the cache
     must not cost its import. A chance match that names a file only makes the key more specific.
@@ -176,13 +203,7 @@ def _with_external_data(path: Path, digest: str) -> str:
             if not byte & 0x80:
                 break
         names.add(content[start : start + length].decode("utf-8", errors="replace"))
-    root = path.absolute().parent
-    parts = [digest]
-    for name in sorted(names):
-        file = root / name
-        if "\0" not in name and file.is_file() and root in file.resolve().parents:
-            parts.append(f"{name}={digest_file(file)}")
-    return digest_bytes("\n".join(parts).encode()) if len(parts) > 1 else digest
+    return sorted(names)
 
 
 def _require_torch() -> Any:

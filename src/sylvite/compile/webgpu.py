@@ -35,6 +35,7 @@ import numpy as np
 from ..errors import CompileError
 from ..vm.parameters import ParameterFile
 from ..vm.parameters.irpa import read_archive
+from .artifact import NARROWED_ATTRIBUTE
 
 __all__ = [
     "NARROWED_ATTRIBUTE",
@@ -55,8 +56,6 @@ VERSION: Final = 8
 
 STAGE: Final = "executable-configurations"
 
-NARROWED_ATTRIBUTE: Final = "sylvite.narrowed"
-"""Reflection attribute of functions that compute with 32 bits where their signature says 64."""
 
 _SPIRV_TARGET: Final = (
     '#hal.executable.target<"vulkan-spirv", "vulkan-spirv-fb", {iree_codegen.target_info = '

@@ -32,8 +32,8 @@ PAGE_BYTES = 65536
 ADDRESS_SPACE_BYTES = 1 << 32
 # Regions that may wait to be put back to the free ranges.
 MOST_RECENT = 64
-# Growing costs a call into the engine, so small requests grow by at least this many pages (1 MiB), and by this
-# part of the memory. Untouched pages cost nothing.
+# Growing costs a call into the engine, so small requests grow by at least this many pages (1 MiB), and by
+# this part of the memory. Untouched pages cost nothing.
 LEAST_GROWTH_PAGES = 16
 GROWTH_PART = 4
 

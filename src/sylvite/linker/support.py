@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 import numpy
 
@@ -152,6 +151,8 @@ def _fma(x: float, y: float, z: float) -> float:
         return x * y + z
     if not math.isfinite(z):
         return z
+    from fractions import Fraction  # takes long to import, and few modules call this
+
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     if exact == 0:
         # The sign of an exact zero is that of the ordinary sum of the signed parts.

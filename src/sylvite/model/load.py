@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..compile import Artifact, Progress, cache_root
-from ..compile import compile as compile_model
-from ..compile.options import checked_dims
-from ..compile.sources import Source, resolve
 from ..drivers import create_device
 from ..engines.base import Limits
 from ..errors import InvalidArgumentError
@@ -19,7 +14,7 @@ from ..hal import Device
 from ..vm.native import NativeModule
 from .model import Model
 from .program import Program
-from .signature import Signature, signature_from_spec
+from .signature import signature_from_spec
 from .source import (
     ModuleSource,
     Parameters,
@@ -191,35 +186,24 @@ def _compiled(
     source: Any, dims: Mapping[str, int], options: Mapping[str, Any], loader: _Loader, variants: int
 ) -> ProgramSource:
     """Compile now, or when shapes are known if the model has symbolic dims and ``variants`` allows."""
+    # The compiler's half takes long to import, and compiled modules do not need it.
+    from ..compile import compile as compile_model
+    from ..compile.open_dims import open_function
+    from ..compile.options import checked_dims
+    from ..compile.sources import resolve
+
     dims = checked_dims(dims)
     unknown = sorted(options.keys() - inspect.signature(compile_model).parameters.keys())
     if unknown:
         raise InvalidArgumentError(f"neither load nor compile has an option {', '.join(unknown)}")
-    resolved = resolve(source, example_inputs=options.get("example_inputs"))
+    root = cache_root() if options["cache"] else None
+    resolved = resolve(source, example_inputs=options.get("example_inputs"), cache=root is not None)
     options = {name: value for name, value in options.items() if name != "example_inputs"}
-    open_signature = _open_signature(resolved, dims) if variants else None
-    if open_signature is None:
+    open_spec = open_function(resolved, dims, root) if variants else None
+    if open_spec is None:
         return FixedProgram(loader.compiled_program(compile_model(resolved, dims=dims, **options)))
 
     def build(extents: Mapping[str, int]) -> Program:
         return loader.compiled_program(compile_model(resolved, dims={**dims, **extents}, **options))
 
-    return SpecializedPrograms(open_signature, build, capacity=variants)
-
-
-def _open_signature(source: Source, dims: Mapping[str, int]) -> Signature | None:
-    """The signature of an ONNX model that leaves dims open after ``dims``, else ``None``."""
-    if source.kind != "onnx":
-        return None
-    from ..compile import onnx_graph
-
-    with tempfile.TemporaryDirectory() as directory:
-        path = source.path
-        if path is None:
-            path = Path(directory) / "model.onnx"
-            source.write_to(path)
-        model = onnx_graph.load_model(path, source.data_directory, where=source.name, weights=False)
-    onnx_graph.fix_dims(model, dims)
-    if not onnx_graph.symbolic_dims(model):
-        return None
-    return signature_from_spec(onnx_graph.function_spec(model, model.graph.name or "main_graph"))
+    return SpecializedPrograms(signature_from_spec(open_spec), build, capacity=variants)

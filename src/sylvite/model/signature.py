@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compile.artifact import SIGNATURE_ATTRIBUTE, ArgumentSpec, FunctionSpec
-from ..compile.webgpu import NARROWED_ATTRIBUTE
+from ..compile.artifact import NARROWED_ATTRIBUTE, SIGNATURE_ATTRIBUTE, ArgumentSpec, FunctionSpec
 from ..errors import FormatError, InvalidArgumentError
 from ..hal import ElementType, element_type_from_name, element_type_from_numpy
 from ..vmfb import Argument as DeclaredArgument
