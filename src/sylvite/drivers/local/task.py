@@ -7,13 +7,13 @@ Python prepares the next. See `sylvite.drivers.local.workers` for the others.
 from __future__ import annotations
 
 import collections
-import contextlib
 import os
+import sys
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from .command_buffer import LocalCommandBuffer
 from .device import LocalDevice
 
 if TYPE_CHECKING:
-    from ...engines.base import Engine
+    from ...engines.base import Engine, Store
     from ...linker import LinkSpace
 
 __all__ = ["LocalTaskDevice", "default_worker_count"]
@@ -105,30 +105,60 @@ class _Lane:
             thread.join()
 
 
+def _guard_of(guarded: threading.local, store: Store) -> Callable[[int | None], AbstractContextManager[None]]:
+    """The guard of calls by the calling thread: by what is given, and by what the thread is bounded by."""
+
+    def guard(timeout_ns: int | None) -> AbstractContextManager[None]:
+        expires_ns: int | None = getattr(guarded, "expires_ns", None)
+        if expires_ns is not None:
+            left_ns = max(expires_ns - time.monotonic_ns(), 0)
+            timeout_ns = left_ns if timeout_ns is None else min(timeout_ns, left_ns)
+        return store.guard(timeout_ns)
+
+    return guard
+
+
 class _CallLock:
-    """Held while a caller's own thread runs guest code as worker 0, with helpers where they are."""
+    """Held while a caller's own thread runs guest code as worker 0, with helpers where they are.
 
-    __slots__ = ("_device", "_guards")
+    Args:
+        queue_lock, run_lock: the device's, taken in this order.
+        guard: bounds what the calling thread runs meanwhile.
+        helpers: threads that cannot have the lock: their own call holds it, in another thread.
+    """
 
-    def __init__(self, device: LocalTaskDevice) -> None:
-        self._device = weakref.ref(device)
+    __slots__ = ("_guard", "_guards", "_helpers", "_queue_lock", "_run_lock")
+
+    def __init__(
+        self,
+        queue_lock: AbstractContextManager[bool],
+        run_lock: AbstractContextManager[bool],
+        guard: Callable[[int | None], AbstractContextManager[None]],
+        helpers: Set[int],
+    ) -> None:
+        self._queue_lock = queue_lock
+        self._run_lock = run_lock
+        self._guard = guard
+        self._helpers = helpers
+        # Only holders of the locks touch the list.
         self._guards: list[AbstractContextManager[None]] = []
 
     def __enter__(self) -> None:
-        device = self._device()
-        if device is None:
-            raise ClosedError("the device is gone")
-        if device.workers.is_helper:
-            # Its own call holds the locks, in another thread.
+        if get_ident() in self._helpers:
             raise InvalidArgumentError("a callback that a helper runs cannot call the device")
-        with contextlib.ExitStack() as undo:
-            undo.enter_context(device.submission_lock)
-            undo.enter_context(device.running_lock)
-            guard = device.call_guard(None)
-            undo.enter_context(guard)
-            # Only holders of the locks touch the list.
-            self._guards.append(guard)
-            undo.pop_all()
+        self._queue_lock.__enter__()
+        try:
+            self._run_lock.__enter__()
+            try:
+                guard = self._guard(None)
+                guard.__enter__()
+            except BaseException:
+                self._run_lock.__exit__(None, None, None)
+                raise
+        except BaseException:
+            self._queue_lock.__exit__(None, None, None)
+            raise
+        self._guards.append(guard)
 
     def __exit__(
         self,
@@ -136,13 +166,11 @@ class _CallLock:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        device = self._device()
         try:
             self._guards.pop().__exit__(kind, value, traceback)
         finally:
-            if device is not None:
-                device.running_lock.__exit__(None, None, None)
-                device.submission_lock.__exit__(None, None, None)
+            self._run_lock.__exit__(None, None, None)
+            self._queue_lock.__exit__(None, None, None)
 
 
 class LocalTaskDevice(LocalDevice):
@@ -167,6 +195,7 @@ class LocalTaskDevice(LocalDevice):
     ) -> None:
         self._run_lock = threading.RLock()
         self._guarded = threading.local()
+        self._guard_call = _guard_of(self._guarded, space.store)
         super().__init__(
             space,
             identifier=identifier,
@@ -175,7 +204,9 @@ class LocalTaskDevice(LocalDevice):
             pin=None if pin is None else pin[1:],
         )
         self._is_pinned = pin is not None
-        self._call_lock = _CallLock(self)
+        self._call_lock = _CallLock(
+            self._queue.lock, self._run_lock, self._guard_call, self._workers.helper_threads
+        )
         self._lane = _Lane(identifier, None if pin is None else pin[0])
 
     @property
@@ -227,13 +258,6 @@ class LocalTaskDevice(LocalDevice):
         """Bounds what the calling thread itself runs meanwhile: takes nanoseconds, or ``None``."""
         return self._guard_call
 
-    def _guard_call(self, timeout_ns: int | None) -> AbstractContextManager[None]:
-        expires_ns: int | None = getattr(self._guarded, "expires_ns", None)
-        if expires_ns is not None:
-            left_ns = max(expires_ns - time.monotonic_ns(), 0)
-            timeout_ns = left_ns if timeout_ns is None else min(timeout_ns, left_ns)
-        return self.space.store.guard(timeout_ns)
-
     @property
     def call_lock(self) -> AbstractContextManager[None]:
         """Held by a thread that runs guest code itself, such as a pipeline; helpers may take part."""
@@ -256,5 +280,6 @@ class LocalTaskDevice(LocalDevice):
     def __del__(self) -> None:
         # Threads do not refer to the device, so they have to be told.
         lane = getattr(self, "_lane", None)
-        if lane is not None and not self.closed:
+        # At the end of the process they cannot come out any more to be waited for.
+        if lane is not None and not self.closed and not sys.is_finalizing():
             self.close()

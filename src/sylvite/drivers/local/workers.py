@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 from ...engines.base import Function, RawCall, Store
@@ -432,9 +432,9 @@ class Workers:
         return result
 
     @property
-    def is_helper(self) -> bool:
-        """Whether this thread is one of the helpers."""
-        return threading.get_ident() in self._crew.threads
+    def helper_threads(self) -> Set[int]:
+        """Identities of the helpers' threads, as they start."""
+        return self._crew.threads
 
     # -- the crew -----------------------------------------------------------------------------------
 
