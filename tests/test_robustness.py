@@ -531,3 +531,23 @@ assert (model.add(a) == 2 * a).all() and (before == 2 * a).all()
 """
     answer = run_python(program, artifact.path)
     assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.parametrize("device", ["local-sync", "local-task://2"])
+@pytest.mark.parametrize("end", ["gc.collect()", "del load", "raise SystemExit"])
+def test_model_that_nobody_closes_ends_with_its_process_or_before(artifact, device, end):
+    program = f"""
+import gc, sys, numpy as np, sylvite
+gc.disable()
+def load():
+    model = sylvite.load(sys.argv[1], device=sys.argv[2])
+    for _ in range(4):
+        result = model.open(np.ones((512, 512), np.float32))
+    cycle = [model]
+    cycle.append(cycle)
+load()
+{end}
+"""
+    answer = run_python(program, artifact.path, device)
+    assert answer.returncode == 0, answer.stderr
+    assert not answer.stderr

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import importlib.metadata
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 from ...errors import (
@@ -37,8 +37,19 @@ except ImportError as error:
 except (OSError, RuntimeError) as error:
     raise UnavailableError(f"the wasmtime engine does not run on this machine: {error}") from error
 
+
+def _installed_release() -> str:
+    """Release of the package. Its metadata's folder says it as well, and is much quicker to look at."""
+    folders = list(Path(wasmtime.__file__).parent.parent.glob("wasmtime-*.dist-info"))
+    if len(folders) == 1:
+        return folders[0].name.removeprefix("wasmtime-").removesuffix(".dist-info")
+    import importlib.metadata
+
+    return importlib.metadata.version("wasmtime")
+
+
 SUPPORTED_RELEASE = "50."
-VERSION = importlib.metadata.version("wasmtime")
+VERSION = _installed_release()
 if not VERSION.startswith(SUPPORTED_RELEASE):
     raise UnavailableError(
         f"wasmtime {VERSION} is installed, this release of sylvite works with {SUPPORTED_RELEASE}x: "
@@ -76,6 +87,15 @@ new_host_function.argtypes = [
     ctypes.c_void_p,
     ctypes.c_void_p,
 ]
+
+delete_store = ffi.dll["wasmtime_store_delete"]
+delete_store.restype = None
+delete_store.argtypes = [ctypes.c_void_p]
+
+# Takes an object out of the sight of the garbage collector.
+untrack = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("PyObject_GC_UnTrack", ctypes.pythonapi))
+
+no_finalizer = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
 
 _VALUE_KINDS = {
     0: ValueType.I32,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,7 +27,7 @@ from .externs import WasmtimeGlobal, WasmtimeTable, from_native_extern, to_nativ
 from .functions import WasmtimeFunction
 from .guards import Attention, Guard
 from .memories import ADDRESS_SPACE_PAGES, SharedMemory, WasmtimeMemory, Window
-from .native import ffi, wasmtime
+from .native import ffi
 from .stacks import require_stack
 
 if TYPE_CHECKING:
@@ -52,6 +53,27 @@ class _Hold:
 
     def __del__(self) -> None:
         self._store.release()
+
+
+class _NativeStore(int):
+    """Address of a native store that goes with the last reference.
+
+    The garbage collector must not see it. Of what it collects, it first runs all finalizers, in any order,
+    and some call the guest (`LocalTaskDevice` ends its threads); only then it takes references away, as the
+    one to this.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, _address: int) -> None:
+        native.untrack(self)
+
+    def __del__(
+        self, _delete: Any = native.delete_store, _is_ending: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
+        # At the end of the process threads may be in there that nobody can wait for.
+        if not _is_ending():
+            _delete(self)
 
 
 class WasmtimeInstance:
@@ -86,11 +108,11 @@ class WasmtimeStore:
         self._engine = engine
         self._limits = limits
         self.state = CallState(limits.deadline_ns)
-        native_store = wasmtime.Store(engine.native)
-        self._context = native_store._context()
-        self.context_address = native.address_of(self._context)
+        self._pointer = ffi.wasmtime_store_new(engine.native.ptr(), None, native.no_finalizer)
         # Emptied by whoever deletes the native store, so that it happens once.
-        self._native: list[Any] = [native_store]
+        self._native = [_NativeStore(native.address_of(self._pointer) or 0)]
+        self._context = ffi.wasmtime_store_context(self._pointer)
+        self.context_address = native.address_of(self._context)
         self._retained: collections.deque[None] = collections.deque()
         self._thunks: list[Any] = []
         self._windows: dict[int, Window] = {}
@@ -103,12 +125,9 @@ class WasmtimeStore:
         engine.adopt(self)
 
     def _cap_memory(self, memory_bytes: int | None) -> None:
-        self._native[0].set_limits(
-            memory_size=-1 if memory_bytes is None else memory_bytes,
-            table_elements=TABLE_ENTRY_LIMIT,
-            instances=NEVER,
-            tables=NEVER,
-        )
+        # Bytes, table entries, instances, tables, memories; what is negative stays.
+        limit = -1 if memory_bytes is None else memory_bytes
+        ffi.wasmtime_store_limiter(self._pointer, limit, TABLE_ENTRY_LIMIT, NEVER, NEVER, -1)
 
     @property
     def engine(self) -> WasmtimeEngine:
@@ -370,7 +389,7 @@ class WasmtimeStore:
         except IndexError:
             return
         self.state.set_words(None)
-        native_store.close()
+        del native_store
         self._thunks.clear()
 
     def __enter__(self) -> WasmtimeStore:
