@@ -1,7 +1,8 @@
 """Pipelines in the sandbox against Halide's native JIT: ``python -m benchmarks.bench_halide``.
 
-One thread on both sides. Each result is checked before it is timed; sides are timed interleaved. Halide's own
-wasm JIT (an interpreter) is timed where the wheel has it, on fewer rounds.
+One thread on all sides, then two: ``local-task://2`` against Halide's own thread pool of two, in another
+process, because Halide reads their number once. Each result is checked before it is timed; sides are timed
+interleaved. Halide's own wasm JIT (an interpreter) is timed where the wheel has it, once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import argparse
 import dataclasses
 import json
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -28,6 +32,8 @@ from rich.table import Table
 import halide as hl
 from sylvite import drivers
 from sylvite import halide as sylvite_halide
+
+from .harness import machine
 
 x, y, c, n, k = (hl.Var(name) for name in "xycnk")
 yo, yi, xi = hl.Var("yo"), hl.Var("yi"), hl.Var("xi")
@@ -248,11 +254,6 @@ def bench(subject: Subject, device: Any, seconds: float) -> dict[str, Any]:
         "ratio_sse41_best": min(times["sylvite"]) / min(times["native SSE4.1"]),
         "ratio_host": medians["sylvite"] / medians["native host"],
     }
-    slow = interpreter(subject)
-    if slow is not None:
-        begin = time.perf_counter()
-        slow.run()
-        report["interpreter_ms"] = (time.perf_counter() - begin) * 1e3
     return report
 
 
@@ -272,44 +273,75 @@ def overhead(device: Any, calls: int = 5000) -> float:
     return min(best)
 
 
+def run(threads: int, seconds: float) -> dict[str, Any]:
+    """All subjects with so many threads; ``HL_NUM_THREADS`` has to say the same."""
+    with drivers.create_device("local-sync" if threads == 1 else f"local-task://{threads}") as device:
+        reports = [bench(subject, device, seconds) for subject in subjects()]
+        call_us = overhead(device)
+    if threads == 1:
+        for subject, report in zip(subjects(), reports, strict=True):
+            slow = interpreter(subject)
+            if slow is not None:
+                begin = time.perf_counter()
+                slow.run()
+                report["interpreter_ms"] = (time.perf_counter() - begin) * 1e3
+    means = {
+        key: statistics.geometric_mean(report[f"ratio_{key}"] for report in reports)
+        for key in ("sse41", "sse41_best", "host")
+    }
+    return {"threads": threads, "subjects": reports, "mean_ratios": means, "call_us": call_us}
+
+
+def run_apart(threads: int, seconds: float) -> dict[str, Any]:
+    """The same in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.json"
+        command = [sys.executable, "-m", "benchmarks.bench_halide", "--threads", str(threads)]
+        command += ["--seconds", str(seconds), "--json", str(path)]
+        environment = {**os.environ, "HL_NUM_THREADS": str(threads)}
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        found: dict[str, Any] = json.loads(path.read_text())["runs"][0]
+        return found
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print one run."""
+    threads = report["threads"]
+    titles = ["sylvite ms", "host ms", "SSE4.1 ms", "x SSE4.1", "best x", "x host", "interpreter"]
+    table = Table(f"pipeline, {threads} thread{'s' * (threads > 1)}", *titles[: 7 if threads == 1 else 6])
+    for row in report["subjects"]:
+        medians = row["median_ms"]
+        slow = row.get("interpreter_ms")
+        cells = [f"{medians[name]:.2f}" for name in ("sylvite", "native host", "native SSE4.1")]
+        cells += [f"{row[f'ratio_{key}']:.2f}" for key in ("sse41", "sse41_best", "host")]
+        if threads == 1:
+            cells.append("not in the wheel" if slow is None else f"{slow / medians['sylvite']:.0f} x slower")
+        table.add_row(row["name"], *cells)
+    console = Console()
+    console.print(table)
+    means = report["mean_ratios"]
+    console.print(
+        f"geometric mean over SSE4.1: {means['sse41']:.2f} (best {means['sse41_best']:.2f}), over the host: "
+        f"{means['host']:.2f}; call overhead {report['call_us']:.1f} us"
+    )
+
+
 def main() -> None:
+    """Check, time, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="time per subject")
+    parser.add_argument("--threads", type=int, help="only so many; HL_NUM_THREADS must say the same")
     parser.add_argument("--json", type=Path, help="write the numbers there")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    console = Console()
-    with drivers.create_device("local-sync") as device:
-        reports = [bench(subject, device, options.seconds) for subject in subjects()]
-        call_us = overhead(device)
-    columns = (
-        "pipeline",
-        "sylvite ms",
-        "host ms",
-        "SSE4.1 ms",
-        "x SSE4.1",
-        "best x",
-        "x host",
-        "interpreter",
-    )
-    table = Table(*columns)
-    for report in reports:
-        medians = report["median_ms"]
-        slow = report.get("interpreter_ms")
-        table.add_row(
-            report["name"],
-            *(f"{medians[name]:.2f}" for name in ("sylvite", "native host", "native SSE4.1")),
-            f"{report['ratio_sse41']:.2f}",
-            f"{report['ratio_sse41_best']:.2f}",
-            f"{report['ratio_host']:.2f}",
-            "not in the wheel" if slow is None else f"{slow / medians['sylvite']:.0f} x slower",
-        )
-    console.print(table)
-    mean = statistics.geometric_mean(report["ratio_sse41"] for report in reports)
-    console.print(f"geometric mean over SSE4.1: {mean:.2f}; call overhead {call_us:.1f} us")
+    if options.threads is not None:
+        runs = [run(options.threads, options.seconds)]
+    else:
+        runs = [run(1, options.seconds), run_apart(2, options.seconds)]
+    for report in runs:
+        show(report)
     if options.json is not None:
-        summary = {"subjects": reports, "mean_ratio_sse41": mean, "call_us": call_us}
-        options.json.write_text(json.dumps(summary, indent=2))
+        options.json.write_text(json.dumps({"machine": machine(), "runs": runs}, indent=2))
 
 
 if __name__ == "__main__":
