@@ -121,9 +121,9 @@ class Judge:
     def judge_onnx(self, data: bytes, directory: Path) -> str:
         """The part of `load` that is ours: what it is, its signature, and the front end in this process."""
         from sylvite.compile import frontend
+        from sylvite.compile.open_dims import open_function
         from sylvite.compile.options import CompileOptions
         from sylvite.compile.sources import resolve
-        from sylvite.model.load import _open_signature
 
         path = directory / "damaged.onnx"
         path.write_bytes(data)
@@ -135,7 +135,7 @@ class Judge:
         }
         try:
             source = resolve(path)
-            _open_signature(source, {})
+            open_function(source, {}, None)
             with contextlib.redirect_stdout(sys.stderr):
                 frontend.import_onnx(request, directory, lambda phase: None)
         except errors.SylviteError as error:
