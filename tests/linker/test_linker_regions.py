@@ -134,6 +134,16 @@ def test_allocate_falls_back_to_exact_growth_when_generous_growth_fails():
         heap.allocate(PAGE)
 
 
+def test_trim_of_long_ranges_leaves_short_ones_alone():
+    memory = FakeMemory(pages=100)
+    heap = RegionAllocator(memory)
+    regions = [heap.allocate(pages * PAGE) for pages in (1, 1, 8, 1, 2)]
+    for region in regions[::2]:
+        heap.free(region)
+    heap.trim(3 * PAGE)
+    assert [length for _, length in memory.discarded] == [8 * PAGE, 100 * PAGE - regions[4]]
+
+
 def test_allocate_grows_long_memories_by_a_part_of_their_length():
     memory = FakeMemory(pages=1000)
     heap = RegionAllocator(memory)

@@ -202,6 +202,11 @@ class Allocator(abc.ABC):
         """Give back what is not in use, as far as the device can."""
         self._trim()
 
+    def settle(self) -> None:  # noqa: B027 - a hook that most allocators do not need
+        """Give back the large pieces that are not in use, cheaply.
+
+        Called when a program has been initialized: what its weights were made from may not be wanted again."""
+
     @property
     @abc.abstractmethod
     def domain(self) -> object:

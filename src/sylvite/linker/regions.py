@@ -223,17 +223,24 @@ class RegionAllocator:
             if missing > 0:
                 self._extend(missing)
 
-    def trim(self) -> int:
+    def trim(self, least_bytes: int = 0) -> int:
         """Give the physical pages of free ranges back to the operating system.
 
         The guest's memory does not get shorter; freed ranges read as anything afterwards.
+
+        Args:
+            least_bytes: shorter ranges keep their pages.
 
         Returns:
             Bytes of whole host pages given back.
         """
         with self._lock:
             self._drain()
-            return sum(self._memory.discard(start, length) for start, length in self._free.items())
+            return sum(
+                self._memory.discard(start, length)
+                for start, length in self._free.items()
+                if length >= least_bytes
+            )
 
     @property
     def statistics(self) -> RegionStatistics:

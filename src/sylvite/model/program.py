@@ -91,6 +91,7 @@ class Program:
         native = [HalModule([device]), IoParametersModule(self._providers), CheckModule(), *modules]
         try:
             self._context = Context([*native, self._module], limits=limits, tracer=device.tracer)
+            device.allocator.settle()
             self.entries: Mapping[str, Entry] = MappingProxyType(self._find_entries())
             if plans:
                 for entry in self.entries.values():

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["HeapStorage", "LocalAllocator"]
 
 
+# Shorter free ranges keep their pages for who takes them next.
+_LONG_BYTES = 4 << 20
+
+
 class HeapStorage(Storage):
     """A region of the guest heap. Holds the store, and so the memory's mapping, open while it lives."""
 
@@ -135,6 +139,12 @@ class LocalAllocator(Allocator):
         if address is None or not source.size:
             return None
         return _ImportedStorage(self, address, host_address, source, owner)
+
+    def settle(self) -> None:
+        """Give the pages of long free ranges back."""
+        with self._queue.lock:
+            self._queue.check_open()
+            self.space.heap.trim(_LONG_BYTES)
 
     def _trim(self) -> None:
         with self._queue.lock:
