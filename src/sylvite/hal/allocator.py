@@ -205,7 +205,8 @@ class Allocator(abc.ABC):
     def settle(self) -> None:  # noqa: B027 - a hook that most allocators do not need
         """Give back the large pieces that are not in use, cheaply.
 
-        Called when a program has been initialized: what its weights were made from may not be wanted again."""
+        Called once a program has been initialized: what its weights were made from may never be wanted again.
+        """
 
     @property
     @abc.abstractmethod
