@@ -26,7 +26,7 @@ from .sources import Source, resolve
 
 __all__ = ["compile", "symbolic_dims"]
 
-_FORMAT = 5
+_FORMAT = 6
 """Raised when the same source and options give another result because of a change in Sylvite."""
 
 LOWEST_SURE_OPSET = 17

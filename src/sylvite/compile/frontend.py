@@ -21,7 +21,7 @@ from typing import Any
 
 from .. import errors
 from ..vm.parameters import write_archive
-from . import onnx_graph, onnx_rewrites
+from . import onnx_graph, onnx_rewrites, onnx_upsampling
 from .artifact import SIGNATURE_ATTRIBUTE, FunctionSpec
 from .options import IN_PLACE, PARAMETER_SCOPE
 from .progress import Phase
@@ -80,6 +80,7 @@ def import_onnx(request: Mapping[str, Any], directory: Path, report: Report) -> 
     report(Phase.IMPORT)
     if not large:
         model = _infer_shapes(model, notes)
+        model = _enlarge_images(model, notes)
         model = _prepare_convolutions(model, request["img2col"], notes)
         if onnx_rewrites.flatten_products(model):
             model = _infer_shapes(model, notes)
@@ -177,6 +178,13 @@ class _ParameterSettings:
     external: bool
     in_place: bool
     data_directory: Path
+
+
+def _enlarge_images(model: Any, notes: list[str]) -> Any:
+    """Turn what makes images larger by whole factors into products and copies."""
+    turned = onnx_upsampling.repeat_pixels(model, _opset(model))
+    turned += onnx_upsampling.spread_pixels(model, _opset(model))
+    return _infer_shapes(model, notes) if turned else model
 
 
 def _prepare_convolutions(model: Any, img2col: bool | None, notes: list[str]) -> Any:

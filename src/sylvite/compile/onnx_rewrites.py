@@ -7,7 +7,13 @@ from typing import Any
 
 from . import onnx_graph
 
-__all__ = ["flatten_products", "has_convolutions", "pixel_convolutions_to_products"]
+__all__ = [
+    "flatten_products",
+    "has_convolutions",
+    "known_shapes",
+    "pixel_convolutions_to_products",
+    "replace_nodes",
+]
 
 _GEMM_WITHOUT_BIAS = 11
 
@@ -33,7 +39,7 @@ def pixel_convolutions_to_products(model: Any, opset: int) -> int:
     onnx = onnx_graph.require_onnx()
     if opset < _GEMM_WITHOUT_BIAS:
         return 0
-    shapes = _shapes(model)
+    shapes = known_shapes(model)
     nodes: list[Any] = []
     count = 0
     for node in model.graph.node:
@@ -43,7 +49,7 @@ def pixel_convolutions_to_products(model: Any, opset: int) -> int:
         else:
             nodes.append(node)
     if count:
-        _replace_nodes(onnx, model, nodes)
+        replace_nodes(onnx, model, nodes)
     return count
 
 
@@ -60,7 +66,7 @@ def flatten_products(model: Any) -> int:
         how many were flattened.
     """
     onnx = onnx_graph.require_onnx()
-    shapes = _shapes(model)
+    shapes = known_shapes(model)
     nodes: list[Any] = []
     count = 0
     for node in model.graph.node:
@@ -76,7 +82,7 @@ def flatten_products(model: Any) -> int:
                 continue
         nodes.append(node)
     if count:
-        _replace_nodes(onnx, model, nodes)
+        replace_nodes(onnx, model, nodes)
     return count
 
 
@@ -100,13 +106,14 @@ def _flat_product(onnx: Any, node: Any, batch: list[int], inner: int, columns: i
     ]
 
 
-def _replace_nodes(onnx: Any, model: Any, nodes: list[Any]) -> None:
+def replace_nodes(onnx: Any, model: Any, nodes: list[Any]) -> None:
+    """Let the main graph consist of ``nodes``, some of which may be its own."""
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del model.graph.node[:]
     model.graph.node.extend(copies)
 
 
-def _shapes(model: Any) -> dict[str, tuple[int | None, ...]]:
+def known_shapes(model: Any) -> dict[str, tuple[int | None, ...]]:
     """Known shapes by value name; ``None`` for open extents."""
     graph = model.graph
     shapes: dict[str, tuple[int | None, ...]] = {}
