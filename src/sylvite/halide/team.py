@@ -51,9 +51,11 @@ class Workers(Protocol):
 
 
 def constant_per_worker(space: LinkSpace, values: Sequence[int]) -> Extern:
-    """An immutable global of a space and its replicas, with a value for each."""
+    """An immutable global of a space and its replicas, with a value for each that may run pipelines; others
+    get the last one."""
     made = space.store.create_global(_I32, values[0], mutable=False)
-    for replica, value in zip(space.replicas, values[1:], strict=True):
+    others = [*values[1:], *([values[-1]] * len(space.replicas))]
+    for replica, value in zip(space.replicas, others, strict=False):
         replica.add_global(made, _I32, value, mutable=False)
     return made
 

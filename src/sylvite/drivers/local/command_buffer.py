@@ -40,13 +40,15 @@ from ...hal import (
 )
 from ...hal.queue import Queue
 from .executable import LocalExecutable
+from .outcomes import with_kernel_name
 from .program import Program, ProgramBuilder
 from .slab import WORD_BYTES, DispatchLayout, Slab, SlabBuilder
-from .workers import Workers, with_kernel_name
 
 if TYPE_CHECKING:
     from ...linker import LinkSpace
     from ...trace import Tracer
+    from .aside import SideWorker
+    from .workers import Workers
 
 __all__ = ["Execution", "LocalCommandBuffer"]
 
@@ -75,7 +77,7 @@ class Execution:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: Workers | SideWorker,
         dispatcher: Callable[[], RawCall],
         workgroup_state: int,
         bindings: Sequence[Binding | None],
@@ -206,6 +208,7 @@ class LocalCommandBuffer(CommandBuffer):
         space: where the slab lies and the kernels run.
         queue: of the device; its lock is held while memory may grow.
         running: held while the device runs something.
+        workers: how many share a dispatch.
         mode: how it is going to be used.
         categories: which commands it may hold.
         binding_capacity: slots of the binding table.
@@ -217,6 +220,7 @@ class LocalCommandBuffer(CommandBuffer):
         queue: Queue,
         running: AbstractContextManager[bool],
         *,
+        workers: int,
         mode: CommandBufferMode,
         categories: CommandCategory,
         binding_capacity: int,
@@ -226,6 +230,9 @@ class LocalCommandBuffer(CommandBuffer):
         self.space = space
         self._queue = queue
         self._running = running
+        self._workers = workers
+        self.duration_ns: int | None = None
+        """What it took the last time it was run in another thread than the submitter's."""
         self._steps: tuple[_Step, ...] | None = None
         self._program: Program | None = None
         self._layouts: list[DispatchLayout] = []
@@ -319,9 +326,8 @@ class LocalCommandBuffer(CommandBuffer):
             raise InvalidArgumentError(f"{what}: the buffer belongs to another device")
 
     def _finalize(self) -> None:
-        workers = 1 + len(self.space.replicas)
-        builder = SlabBuilder(workers)
-        program = ProgramBuilder(self.space.heap, workers)
+        builder = SlabBuilder(self._workers)
+        program = ProgramBuilder(self.space.heap, self._workers)
         for command in self._commands:
             layout = None
             if isinstance(command, (Dispatch, DispatchIndirect)):

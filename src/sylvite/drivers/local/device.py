@@ -48,6 +48,7 @@ class LocalDevice(Device):
         engine: closed with the device, when the device made it.
         is_interpreted: run command buffers step by step from the host: slower, for comparison.
         pin: processors for the further workers.
+        sides: replicas of the space that become side workers.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class LocalDevice(Device):
         engine: Engine | None = None,
         is_interpreted: bool = False,
         pin: Sequence[int] | None = None,
+        sides: int = 0,
     ) -> None:
         capabilities = space.engine.capabilities
         name = f"{identifier} on {capabilities.engine} {capabilities.version}"
@@ -66,7 +68,7 @@ class LocalDevice(Device):
         self._own_engine = engine
         self._allocator = LocalAllocator(space, self._queue)
         self._workgroup_state = WorkgroupState(space)
-        self._workers = Workers(space, self._workgroup_state, pin=pin)
+        self._workers = Workers(space, self._workgroup_state, pin=pin, sides=sides)
         self._is_interpreted = is_interpreted
         self._discarded: Discarded = collections.deque()
         self._executable_numbers = itertools.count()
@@ -177,6 +179,7 @@ class LocalDevice(Device):
             self.space,
             self._queue,
             self._running,
+            workers=self.worker_count,
             mode=mode,
             categories=categories,
             binding_capacity=binding_capacity,

@@ -11,7 +11,7 @@ from ...errors import InvalidArgumentError, UnavailableError
 from ...hal import DeviceInfo, Driver
 from ...linker import LinkSpace
 from .device import LocalDevice
-from .task import LocalTaskDevice, default_worker_count
+from .task import LocalTaskDevice, default_worker_count, side_count
 
 if TYPE_CHECKING:
     from ...engines.base import Engine, Limits
@@ -115,10 +115,12 @@ class LocalTaskDriver(LocalSyncDriver):
         return workers
 
     def _settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {"pin": self._processors(options.get("pin"), self._workers(options))}
+        workers = self._workers(options)
+        return {"pin": self._processors(options.get("pin"), workers), "sides": side_count(workers)}
 
     def _space(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {"replicas": self._workers(options) - 1}
+        workers = self._workers(options)
+        return {"replicas": workers - 1 + side_count(workers)}
 
     def _processors(self, pin: Any, workers: int) -> Sequence[int] | None:
         """One processor for each worker; ``pin`` is a list of them, or whether to take the process's own."""

@@ -420,6 +420,17 @@ class _Functions:
             f.get(control).call(self.gather)
         f.get(control).emit("i32.load", offset=Control.KIND)
 
+    def run_alone(self, execute: FunctionBuilder) -> None:
+        """``run_alone(program, control, block, workgroup_state, worker) -> failure``: a whole submission by a
+        worker that shares nothing with others; the control block is its own."""
+        f = self.module.function("run_alone", [_I32] * 5, [_I32], export=True)
+        program, control, block, workgroup, worker = range(5)
+        f.get(control).i32(0).emit("i32.store", offset=Control.KIND)
+        f.get(control).i64(0).emit("i64.store", offset=Control.WORKGROUPS)
+        f.get(control).i32(0).emit("i32.atomic.store", offset=Control.STOP)
+        f.get(program).get(control).get(block).get(workgroup).get(worker).i32(1).call(execute)
+        f.get(control).emit("i32.load", offset=Control.KIND)
+
     @functools.cached_property
     def summon(self) -> FunctionBuilder:
         """``summon(control)``: have every helper look at the program, those who sleep as well."""
@@ -516,7 +527,8 @@ def _store_id(f: FunctionBuilder, workgroup: int, axis: str, value: int) -> None
 
 @functools.cache
 def assemble() -> bytes:
-    """The module. It exports ``run``, ``serve``, ``open``, ``summon``, ``gather``, ``leave``, ``shut_down``.
+    """The module. It exports ``run``, ``run_alone``, ``serve``, ``open``, ``summon``, ``gather``, ``leave``
+    and ``shut_down``.
 
     It imports ``env.mark``, which it calls around commands while `Control.TRACE` is set."""
     module = ModuleBuilder("sylvite_sequencer")
@@ -526,6 +538,7 @@ def assemble() -> bytes:
     perform = functions.perform(walk, functions.indirect(walk), fill)
     execute = functions.execute(perform, functions.share(span, perform), wait)
     functions.run(execute)
+    functions.run_alone(execute)
     functions.serve(execute, functions.leave())
     functions.shut_down()
     return module.build()

@@ -1,36 +1,38 @@
 """The local device with threads: work is handed over, and runs on several workers.
 
 One thread, the *lane*, is worker 0: it takes submissions whose waits are reached, one after another, while
-Python prepares the next. See `sylvite.drivers.local.workers` for the others.
+Python prepares the next. See `sylvite.drivers.local.workers` for its helpers, and
+`sylvite.drivers.local.aside` for those who run submissions beside it.
 """
 
 from __future__ import annotations
 
-import collections
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ...errors import ClosedError, InvalidArgumentError, SylviteError
+from ...errors import InvalidArgumentError, SylviteError
 from ...hal import Binding, CommandBuffer
 from ...hal.call_plan import CallPlan, PreparedCall
 from ...hal.queue import Pending
-from .command_buffer import LocalCommandBuffer
+from .command_buffer import Execution, LocalCommandBuffer
 from .device import LocalDevice
+from .lane import Lane
 
 if TYPE_CHECKING:
     from ...engines.base import Engine, Store
     from ...linker import LinkSpace
+    from .aside import SideWorker
 
-__all__ = ["LocalTaskDevice", "default_worker_count"]
+__all__ = ["LocalTaskDevice", "default_worker_count", "side_count"]
 
-Task = tuple[Callable[[], None], Pending]
+_MOST_SIDES: Final = 3
 
 
 def default_worker_count() -> int:
@@ -40,69 +42,9 @@ def default_worker_count() -> int:
     return os.cpu_count() or 1
 
 
-class _Lane:
-    """A thread that does tasks in order. It ends with `close`, or when nobody refers to the lane."""
-
-    def __init__(self, name: str, processor: int | None) -> None:
-        self._name = name
-        self._processor = processor
-        self._tasks: collections.deque[Task] = collections.deque()
-        self._changed = threading.Condition()
-        self._closed = False
-        self._thread: threading.Thread | None = None
-
-    def put(self, task: Callable[[], None]) -> Pending:
-        """Have ``task`` done after those before it.
-
-        Raises:
-            ClosedError: the lane is closed.
-        """
-        pending = Pending()
-        with self._changed:
-            if self._closed:
-                raise ClosedError(f"device {self._name} is closed")
-            self._tasks.append((task, pending))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="sylvite-worker-0", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-        return pending
-
-    def _take(self) -> Task | None:
-        with self._changed:
-            while not (self._tasks or self._closed):
-                self._changed.wait()
-            return None if self._closed else self._tasks.popleft()
-
-    def _work(self) -> None:
-        if self._processor is not None:
-            os.sched_setaffinity(0, {self._processor})
-        taken = self._take()
-        while taken is not None:
-            task, pending = taken
-            failure: BaseException | None = None
-            try:
-                task()
-            except BaseException as error:  # noqa: BLE001 - goes to the fence
-                failure = error
-            # What is waited for may hold buffers; it must not live until the next task comes.
-            del task, taken
-            pending.finish(failure)
-            del failure, pending
-            taken = self._take()
-
-    def close(self) -> None:
-        """Finish the task in progress, fail the others, end the thread. Idempotent."""
-        with self._changed:
-            self._closed = True
-            left = list(self._tasks)
-            self._tasks.clear()
-            self._changed.notify_all()
-            thread = self._thread
-        for _, pending in left:
-            pending.finish(ClosedError(f"device {self._name} was closed before the submission ran"))
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+def side_count(workers: int) -> int:
+    """How many side workers a device with so many workers has."""
+    return min(workers - 1, _MOST_SIDES)
 
 
 def _guard_of(guarded: threading.local, store: Store) -> Callable[[int | None], AbstractContextManager[None]]:
@@ -116,6 +58,35 @@ def _guard_of(guarded: threading.local, store: Store) -> Callable[[int | None], 
         return store.guard(timeout_ns)
 
     return guard
+
+
+class _AllLocks:
+    """Several locks as one, taken in order.
+
+    Args:
+        locks: all of them reentrant.
+    """
+
+    __slots__ = ("_locks",)
+
+    def __init__(self, locks: Sequence[AbstractContextManager[bool]]) -> None:
+        self._locks = tuple(locks)
+
+    def __enter__(self) -> bool:
+        with ExitStack() as entered:
+            for lock in self._locks:
+                entered.enter_context(lock)
+            entered.pop_all()
+        return True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for lock in reversed(self._locks):
+            lock.__exit__(kind, value, traceback)
 
 
 class _CallLock:
@@ -182,6 +153,7 @@ class LocalTaskDevice(LocalDevice):
         engine: closed with the device, when the device made it.
         is_interpreted: run command buffers step by step, on one worker: slower, for comparison.
         pin: processors to fix the workers to, one each.
+        sides: how many of the replicas run submissions beside the workers.
     """
 
     def __init__(
@@ -192,6 +164,7 @@ class LocalTaskDevice(LocalDevice):
         engine: Engine | None = None,
         is_interpreted: bool = False,
         pin: Sequence[int] | None = None,
+        sides: int = 0,
     ) -> None:
         self._run_lock = threading.RLock()
         self._guarded = threading.local()
@@ -202,21 +175,28 @@ class LocalTaskDevice(LocalDevice):
             engine=engine,
             is_interpreted=is_interpreted,
             pin=None if pin is None else pin[1:],
+            sides=sides,
         )
+        self._all_locks = _AllLocks([self._run_lock, *[side.lock for side in self._workers.sides]])
         self._is_pinned = pin is not None
         self._call_lock = _CallLock(
             self._queue.lock, self._run_lock, self._guard_call, self._workers.helper_threads
         )
-        self._lane = _Lane(identifier, None if pin is None else pin[0])
+        self._lane = Lane(identifier, self._workers.sides, pin)
 
     @property
     def _running(self) -> AbstractContextManager[bool]:
+        return self._all_locks
+
+    @property
+    def running_lock(self) -> AbstractContextManager[bool]:
+        """Held while a call runs; side workers may be running something else."""
         return self._run_lock
 
     @contextmanager
     def _exclusive(self) -> Iterator[bool]:
         # In this order always: whoever runs something does not take the queue's lock meanwhile.
-        with self._queue.lock, self._run_lock:
+        with self._queue.lock, self._all_locks:
             self._workers.park()
             yield True
 
@@ -225,7 +205,10 @@ class LocalTaskDevice(LocalDevice):
             raise InvalidArgumentError("the command buffer belongs to another device")
         expires_ns: int | None = getattr(self._guarded, "expires_ns", None)
 
-        def task() -> None:
+        def run(side: SideWorker | None) -> None:
+            if side is not None:
+                self._run_aside(side, command_buffer, bindings, expires_ns)
+                return
             if self._discarded:
                 self._unload_discarded()
             with self._run_lock:
@@ -235,7 +218,42 @@ class LocalTaskDevice(LocalDevice):
                 with self.space.store.guard(left_ns):
                     self._run(command_buffer, bindings)
 
-        return self._lane.put(task)
+        return self._lane.put(run, command_buffer, may_go_aside=self._may_go_aside(command_buffer, bindings))
+
+    def _may_go_aside(self, command_buffer: LocalCommandBuffer, bindings: Sequence[Binding | None]) -> bool:
+        """Whether one worker is all that it needs, and it can be run inside of the sandbox."""
+        program = command_buffer.program
+        return (
+            program is not None
+            and not program.is_parallel
+            and not program.is_foreign
+            and not self._is_interpreted
+            and all(bound is None or bound.storage.domain is self.space.heap for bound in bindings)
+        )
+
+    def _run_aside(
+        self,
+        side: SideWorker,
+        command_buffer: LocalCommandBuffer,
+        bindings: Sequence[Binding | None],
+        expires_ns: int | None,
+    ) -> None:
+        """Run a command buffer on a side worker, in its thread."""
+        with side.lock:
+            command_buffer.check_open()
+            left = [limit for limit in (self._deadline_ns,) if limit is not None]
+            if expires_ns is not None:
+                left.append(max(expires_ns - time.monotonic_ns(), 0))
+            execution = Execution(
+                side,
+                self._dispatcher,
+                self._workgroup_state.address,
+                bindings,
+                self.tracer,
+                is_interpreted=False,
+            )
+            with side.store.guard(min(left, default=None)):
+                command_buffer.execute(execution, None)
 
     @contextmanager
     def guard(self, timeout_ns: int | None) -> Iterator[None]:
@@ -248,7 +266,8 @@ class LocalTaskDevice(LocalDevice):
             yield
         except KeyboardInterrupt:
             if self.space.engine.capabilities.deadlines:
-                self.space.store.interrupt()
+                for store in (self.space.store, *[side.store for side in self._workers.sides]):
+                    store.interrupt()
             raise
         finally:
             self._guarded.expires_ns = before
@@ -274,7 +293,7 @@ class LocalTaskDevice(LocalDevice):
 
     def _close(self) -> None:
         # A prepared call may run in another thread, which holds this lock alone.
-        with self._run_lock:
+        with self._all_locks:
             super()._close()
 
     def __del__(self) -> None:

@@ -16,23 +16,18 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 from ...engines.base import Function, RawCall, Store
-from ...errors import (
-    DeadlineExceededError,
-    GuestError,
-    InvalidArgumentError,
-    KernelError,
-    SylviteError,
-    TrapError,
-)
-from ...trace import Span
+from ...errors import DeadlineExceededError, GuestError, SylviteError, TrapError
+from .aside import SideWorker
+from .outcomes import count_run, named, told_failure
 from .program import Program
-from .sequencer import CLOSED, MARK_TYPES, RECORD_BYTES, Control, Failure, Op, Record, WorkerBlock, assemble
+from .sequencer import CLOSED, MARK_TYPES, RECORD_BYTES, Control, Op, Record, WorkerBlock, assemble
+from .timeline import Timeline
 from .workgroup_state import WorkgroupState
 
 if TYPE_CHECKING:
     from ...linker import LinkSpace
 
-__all__ = ["Workers", "with_kernel_name"]
+__all__ = ["Workers"]
 
 _WORD: Final = 4
 # Divided once: members of enumerations take long to calculate with, and every run writes this word.
@@ -43,15 +38,6 @@ _GATHER_NS: Final = 20_000_000
 # After so long they are brought out of the sandbox: guests can write over what they count by.
 _PATIENCE_NS: Final = 500_000_000
 _PARK_S: Final = 0.05
-
-
-def with_kernel_name(error: SylviteError, kernel: str) -> SylviteError:
-    """The same failure with the name of the kernel that ran."""
-    if isinstance(error, TrapError):
-        return TrapError(error.message, code=error.code, frames=error.frames, kernel=kernel)
-    if isinstance(error, DeadlineExceededError):
-        return DeadlineExceededError(error.message, kernel=kernel)
-    return error
 
 
 class _Crew:
@@ -144,45 +130,6 @@ class _Helper:
                         self._calls["leave"](*self._arguments[:2])
 
 
-class _Timeline:
-    """Makes spans of what the sequencer marks. Called by the guest, in the threads of the workers."""
-
-    def __init__(self, space: LinkSpace) -> None:
-        self._tracer = space.tracer
-        self._begin_ns: dict[int, int] = {}
-        # The engine holds this object by its mark function, in a way that garbage collection cannot see
-        # through, and a program holds the engine's memory.
-        self.program: weakref.ref[Program] | None = None
-        self.is_shared = False
-
-    def mark(self, worker: int, record: int, units: int) -> None:
-        """``env.mark``; see `sylvite.drivers.local.sequencer.MARK_TYPES`."""
-        now_ns = time.perf_counter_ns()
-        if units < 0:
-            self._begin_ns[worker] = now_ns
-            return
-        program = None if self.program is None else self.program()
-        unit = None if program is None else program.unit_at(record & 0xFFFFFFFF)
-        if unit is None or (self.is_shared and not units):
-            return
-        attributes: dict[str, object] = {}
-        if unit.category == "dispatch":
-            attributes["workgroups"] = unit.workgroups
-            if unit.byte_length is not None:
-                attributes["bytes"] = unit.byte_length
-            if self.is_shared and unit.workgroups is not None:
-                attributes["done_here"] = min(units, unit.workgroups) if unit.workgroups > 1 else 1
-        span = Span(
-            name=unit.name,
-            category=unit.category,
-            track=f"worker {worker}",
-            begin_ns=self._begin_ns.get(worker, now_ns),
-            end_ns=now_ns,
-            attributes=attributes,
-        )
-        self._tracer.emit(span)
-
-
 class Workers:
     """Runs programs on a link space. One run at a time; the owner locks.
 
@@ -191,15 +138,23 @@ class Workers:
         states: workgroup states, one per worker.
         pin: processors to fix the helpers to, one each, the first for the second worker; ``None`` to let
             the system choose.
+        sides: how many of the space's replicas, its last ones, become side workers instead.
 
     Raises:
         OutOfMemoryError: there is no room for the control blocks.
     """
 
-    def __init__(self, space: LinkSpace, states: WorkgroupState, *, pin: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        space: LinkSpace,
+        states: WorkgroupState,
+        *,
+        pin: Sequence[int] | None = None,
+        sides: int = 0,
+    ) -> None:
         self._space = space
         self._states = states
-        self.count = 1 + len(space.replicas)
+        self.count = 1 + len(space.replicas) - sides
         self._pin = pin
         self._control = space.heap.allocate(Control.BYTE_LENGTH)
         blocks_length = WorkerBlock.BYTE_LENGTH * self.count
@@ -212,10 +167,15 @@ class Workers:
         self._crew = _Crew(self._control, self._words)
         self._helpers: list[_Helper] = []
         self._threads: list[threading.Thread] = []
-        self._timeline = _Timeline(space)
+        self._timeline = Timeline(space)
         self._calls: dict[str, RawCall] = {}
         self._functions: dict[str, Function] = {}
         self._arguments = (self._control, self._blocks, states.address)
+        self.sides = tuple(
+            SideWorker(space, replica, worker, states.address_of(worker), self._timeline)
+            for worker, replica in enumerate(space.replicas[self.count - 1 :], self.count)
+        )
+        """What runs whole programs beside `run`, in threads of their own."""
 
     def _block(self, worker: int) -> memoryview:
         address = self._blocks + WorkerBlock.BYTE_LENGTH * worker
@@ -228,7 +188,9 @@ class Workers:
         compiled = space.compile(assemble(), name="sequencer")
         instance = space.instantiate(compiled, {**space.platform, ("env", "mark"): mark})
         functions: dict[str, Function] = dict(instance.exports)  # type: ignore[arg-type]
-        for worker, replica in enumerate(space.replicas, 1):
+        for side in self.sides:
+            side.prepare(functions["run_alone"])
+        for worker, replica in enumerate(space.replicas[: self.count - 1], 1):
             calls = {name: replica.function(functions[name]).prepare() for name in ("serve", "leave")}
             arguments = (
                 self._control,
@@ -285,31 +247,18 @@ class Workers:
                 record = self._busy_record(program, [record, *[at for _, at in self._crew.failures]])
             if not isinstance(error, SylviteError):
                 raise  # Control-C
-            raise self._named(error, program, record) from error
+            raise named(error, program, record) from error
         if failure or self._crew.failures:
             self._raise(program, failure)
-        words = self._words
-        indirect = 0
-        if program.has_indirect:
-            first = Control.WORKGROUPS // _WORD
-            indirect = words[first] | words[first + 1] << 32
-        program.count(tracer.counters, indirect)
+        count_run(self._words, program, tracer.counters)
 
     def _raise(self, program: Program, failure: int) -> None:
-        words = self._words
-        record, code = words[Control.RECORD // _WORD], words[Control.CODE // _WORD]
-        if failure == Failure.WORKGROUP_COUNT:
-            raise InvalidArgumentError(f"{code} workgroups along z are not in 0..65535")
         if failure:
-            unit = program.unit_at(record)
-            signed = code - (1 << 32) if code >> 31 else code
-            raise KernelError(
-                f"the kernel returned {signed}", code=signed, kernel=unit.name if unit is not None else "?"
-            )
+            raise told_failure(self._words, program, failure)
         error, record = self._crew.failures[0]
         if not isinstance(error, SylviteError):
             raise error
-        raise self._named(error, program, record) from error
+        raise named(error, program, record) from error
 
     @staticmethod
     def _busy_record(program: Program, records: Sequence[int]) -> int:
@@ -319,11 +268,6 @@ class Workers:
             if unit is not None and unit.category != "barrier":
                 return record
         return records[0]
-
-    @staticmethod
-    def _named(error: SylviteError, program: Program, record: int) -> SylviteError:
-        unit = program.unit_at(record)
-        return error if unit is None else with_kernel_name(error, unit.name)
 
     def _stop_helpers(self) -> None:
         """After worker 0 failed: make the helpers leave the submission, by force if need be."""
@@ -477,6 +421,8 @@ class Workers:
         for thread in self._threads:
             thread.join()
         self._threads.clear()
+        for side in self.sides:
+            side.close()
         # These views hold the store open, and cycles of references may keep this object for long.
         self._words.release()
         self._own_block.release()
