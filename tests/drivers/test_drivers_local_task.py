@@ -368,3 +368,23 @@ def test_pinned_workers_run(wasm):
             data = side.buffers(1)
             side.run("mix", (64, 1, 1), [BufferRef(data[0]), BufferRef(data[1])])
     assert first in os.sched_getaffinity(0)
+
+
+def test_overflow_of_any_workers_stack_traps_and_says_so(build_executable):
+    # The index of the import is known once something was built with it.
+    pointer = build_executable([]).module.import_global("env", "__stack_pointer", I32, mutable=True)
+
+    def take(function):
+        function.emit("global.get", pointer).i32((1 << 16) + 16).emit("i32.sub").emit("global.set", pointer)
+        function.emit("global.get", pointer).i32(1).emit("i32.store")
+        function.i32(0)
+
+    builder = build_executable([{"name": "take", "body": take, "attributes": {}}])
+    builder.module.import_global("env", "__stack_pointer", I32, mutable=True)
+    with Side(builder.build(), "local-task://3?stack_bytes=65536") as side:
+        messages = set()
+        for _ in range(40):
+            with pytest.raises(TrapError) as caught:
+                side.run("take", (WORDS, 1, 1))
+            messages.add(caught.value.message)
+        assert all("pass a larger stack_bytes" in message for message in messages), messages

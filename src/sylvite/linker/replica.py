@@ -26,7 +26,7 @@ from ..engines.base import (
 from ..errors import LinkError
 
 if TYPE_CHECKING:
-    from .space import StackRegion
+    from .shadow_stack import StackRegion
 
 __all__ = ["Replica", "ReplicatedTable"]
 

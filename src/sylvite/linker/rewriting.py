@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..engines.base import Capabilities
 from ..wasm import contraction
 from ..wasm.passes import Pass, share_memory
+from ..wasm.stack_check import CHECK_STACK
 
 __all__ = ["passes_for"]
 
@@ -23,5 +24,7 @@ def passes_for(capabilities: Capabilities, *, shared_pages: int | None) -> tuple
     if capabilities.relaxed_simd and not capabilities.deterministic:
         passes.append(_CONTRACTION)
     if shared_pages is not None and capabilities.threads:
+        # Only the first of several stacks is at the bottom of memory.
+        passes.append(CHECK_STACK)
         passes.append(share_memory(shared_pages))
     return tuple(passes)

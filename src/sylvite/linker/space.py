@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TypeAlias
@@ -40,6 +39,7 @@ from .regions import RegionAllocator
 from .replica import Replica, ReplicatedTable
 from .resolver import Resolver, Symbol
 from .rewriting import passes_for
+from .shadow_stack import StackRegion
 from .side_module import (
     ENVIRONMENT,
     MEMORY,
@@ -68,23 +68,6 @@ _CAPABILITY_OF = {
 _UNSUPPORTED = frozenset({Feature.EXCEPTIONS, Feature.WIDE_ARITHMETIC})
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StackRegion:
-    """The shadow stack of compiled C: ``byte_length`` bytes from ``address``, growing down from ``top``.
-
-    It lies at the bottom of memory, so that overflowing it runs below address 0 and traps.
-    """
-
-    address: int
-    byte_length: int
-    pointer: Global
-
-    @property
-    def top(self) -> int:
-        """The stack pointer of an empty stack."""
-        return self.address + self.byte_length
 
 
 class LinkSpace:
@@ -177,8 +160,6 @@ class LinkSpace:
         high: Global,
         undo: contextlib.ExitStack,
     ) -> None:
-        # Only the first stack is at the bottom of memory. Another one that overflows runs into the stack of
-        # the worker before it: wrong results, but nothing outside of the sandbox.
         store = self._engine.create_store(limits)
         undo.callback(store.close)
         store.set_deadline(None)

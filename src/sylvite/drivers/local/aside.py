@@ -89,7 +89,8 @@ class SideWorker:
         try:
             failure = self._call(program.address, *self._arguments)
         except SylviteError as error:
-            raise named(error, program, self._block[WorkerBlock.PROGRESS // _WORD]) from error
+            record = self._block[WorkerBlock.PROGRESS // _WORD]
+            raise named(self._replica.stack.explained(error), program, record) from error
         if failure:
             raise told_failure(self._words, program, failure)
         count_run(self._words, program, tracer.counters)

@@ -26,6 +26,7 @@ from .workgroup_state import WorkgroupState
 
 if TYPE_CHECKING:
     from ...linker import LinkSpace
+    from ...linker.replica import Replica
 
 __all__ = ["Workers"]
 
@@ -78,13 +79,14 @@ class _Helper:
     def __init__(
         self,
         crew: _Crew,
-        store: Store,
+        replica: Replica,
         calls: dict[str, RawCall],
         block: memoryview,
         arguments: tuple[int, ...],
     ) -> None:
         self.crew = crew
-        self.store = store
+        self.store = replica.store
+        self._replica = replica
         self._calls = calls
         self.block = block
         self._arguments = arguments
@@ -114,6 +116,7 @@ class _Helper:
         except BaseException as error:  # noqa: BLE001 - told to worker 0, who raises it
             # Interrupted while idle means nothing: it was meant for a submission that is over.
             if self.is_active:
+                error = self._replica.stack.explained(error)
                 borrower = crew.borrower
                 if borrower is None and not isinstance(error, SylviteError):
                     wrapped = GuestError(f"a worker was stopped by {type(error).__name__}: {error}")
@@ -199,7 +202,7 @@ class Workers:
                 worker,
                 self.count,
             )
-            self._helpers.append(_Helper(self._crew, replica.store, calls, self._block(worker), arguments))
+            self._helpers.append(_Helper(self._crew, replica, calls, self._block(worker), arguments))
         self._functions = functions
         self._calls = {name: functions[name].prepare() for name in ("run", "gather", "shut_down")}
 
@@ -247,7 +250,7 @@ class Workers:
                 record = self._busy_record(program, [record, *[at for _, at in self._crew.failures]])
             if not isinstance(error, SylviteError):
                 raise  # Control-C
-            raise named(error, program, record) from error
+            raise named(self._space.stack.explained(error), program, record) from error
         if failure or self._crew.failures:
             self._raise(program, failure)
         count_run(self._words, program, tracer.counters)
