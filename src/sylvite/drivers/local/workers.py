@@ -248,6 +248,7 @@ class Workers:
                 self._stop_helpers()
                 # Worker 0 may only have waited for another one. Helpers that wait are stopped too.
                 record = self._busy_record(program, [record, *[at for _, at in self._crew.failures]])
+                self._crew.failures.clear()
             if not isinstance(error, SylviteError):
                 raise  # Control-C
             raise named(self._space.stack.explained(error), program, record) from error
@@ -256,9 +257,12 @@ class Workers:
         count_run(self._words, program, tracer.counters)
 
     def _raise(self, program: Program, failure: int) -> None:
+        met = self._take_failure()
         if failure:
             raise told_failure(self._words, program, failure)
-        error, record = self._crew.failures[0]
+        if met is None:
+            return
+        error, record = met
         if not isinstance(error, SylviteError):
             raise error
         raise named(error, program, record) from error
@@ -366,17 +370,32 @@ class Workers:
         try:
             result = call(entry, argument)
         except BaseException as error:
-            first = crew.failures[0][0] if crew.failures else None
+            is_first = not crew.failures
             self._stop_helpers()
+            met = self._take_failure()
             # Whoever failed first has stopped the others.
-            if first is not None and isinstance(error, (TrapError, DeadlineExceededError)):
-                raise first from None
+            if met is not None and not is_first and isinstance(error, (TrapError, DeadlineExceededError)):
+                try:
+                    raise met[0] from None
+                finally:
+                    del met
             raise
         finally:
             crew.borrower = None
-        if crew.failures:
-            raise crew.failures[0][0]
+        met = self._take_failure()
+        if met is not None:
+            try:
+                raise met[0]
+            finally:
+                del met
         return result
+
+    def _take_failure(self) -> tuple[BaseException, int] | None:
+        """What a helper met first; all are forgotten, as their frames keep memory. No helper is inside."""
+        failures = self._crew.failures
+        first = failures[0] if failures else None
+        failures.clear()
+        return first
 
     @property
     def helper_threads(self) -> Set[int]:
