@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..errors import InvalidArgumentError
 
-__all__ = ["AxisOrder", "Dimension", "Region", "Window", "axes_of", "strided"]
+__all__ = ["AxisOrder", "Dimension", "Region", "Window", "axes_of", "byte_span", "strided"]
 
 
 class AxisOrder(enum.Enum):
@@ -87,3 +87,12 @@ def strided(
         strides[axis] = dimension.stride * dtype.itemsize
     array: npt.NDArray[Any] = np.ndarray(tuple(shape), dtype, memory.data, 0, tuple(strides))
     return array
+
+
+def byte_span(dims: Sequence[Dimension], item_bytes: int) -> tuple[int, int]:
+    """First and one past the last byte a buffer covers, relative to its smallest coordinates."""
+    if any(dim.extent <= 0 for dim in dims):
+        return 0, 0
+    low = sum(min(dim.stride, 0) * (dim.extent - 1) for dim in dims)
+    high = sum(max(dim.stride, 0) * (dim.extent - 1) for dim in dims)
+    return low * item_bytes, (high + 1) * item_bytes

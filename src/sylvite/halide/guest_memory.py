@@ -29,6 +29,10 @@ class GuestMemory:
         """A copy of a range."""
         return bytes(self._memory.view(as_unsigned(address), byte_length))
 
+    def writable(self, address: int, byte_length: int) -> memoryview:
+        """A range itself."""
+        return self._memory.view(as_unsigned(address), byte_length)
+
     def write(self, address: int, data: bytes) -> None:
         """Copy bytes in."""
         self._memory.view(as_unsigned(address), len(data))[:] = data

@@ -21,7 +21,7 @@ from .autoschedule import Autoscheduler, apply_autoscheduler
 from .cache import ModuleCache
 from .linking import find_linker, link_object
 from .loading import Externs, load
-from .place import Place, place_of
+from .place import Place, is_gpu, place_of
 
 if TYPE_CHECKING:
     from ..hal import Device
@@ -36,7 +36,7 @@ DEFAULT_TARGET: Final = "wasm-32-wasmrt-wasm_simd128-wasm_bulk_memory"
 _DEFAULT_NAME: Final = "pipeline"
 
 _modules = ModuleCache()
-_scratch: list[Place] = []
+_scratch: dict[str | None, Place] = {}
 _scratch_lock = threading.Lock()
 _realized: weakref.WeakKeyDictionary[Place, dict[str, Pipeline]] = weakref.WeakKeyDictionary()
 
@@ -235,7 +235,7 @@ def compile(
     subject: Any,
     args: Sequence[Any] | None = None,
     *,
-    device: Device | LinkSpace | Place | None = None,
+    device: Device | LinkSpace | Place | str | None = None,
     externs: Externs | None = None,
     layout: AxisOrder | str = AxisOrder.IMAGE,
     name: str | None = None,
@@ -255,7 +255,7 @@ def compile(
         args,
         name=name,
         target=target,
-        features=features,
+        features=_features(target, features, device),
         autoscheduler=autoscheduler,
         generator_params=generator_params,
         cache=cache,
@@ -268,7 +268,7 @@ def realize(
     sizes: Sequence[int] | int = (),
     *,
     inputs: Numbers | None = None,
-    device: Device | LinkSpace | Place | None = None,
+    device: Device | LinkSpace | Place | str | None = None,
     externs: Externs | None = None,
     layout: AxisOrder | str = AxisOrder.IMAGE,
     target: str | None = None,
@@ -280,7 +280,8 @@ def realize(
         subject: a ``halide.Func`` or ``halide.Pipeline``.
         sizes: extents in Halide's order: ``(width, height, channels)``.
         inputs: values by ``ImageParam``, ``Param`` or name; those bound to the parameters are used otherwise.
-        device: where to run; by default a sandbox that all such calls of the process share.
+        device: where to run: a device or a place, by default a sandbox. Sandboxes, and devices that are
+            named, are shared by all such calls of the process.
         externs, layout, target, features: see `compile`.
 
     Returns:
@@ -295,8 +296,8 @@ def realize(
     values = _bound_values(hl, subject, AxisOrder(layout))
     for key, value in (inputs or {}).items():
         values[key if isinstance(key, str) else key.name()] = value
-    place = _scratch_place() if device is None else place_of(device)
-    built = build(subject, target=target, features=features)
+    place = _place(device)
+    built = build(subject, target=target, features=_features(target, features, place))
     pipeline = _loaded(place, built, externs, layout)
     extents = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
     axes = axes_of(AxisOrder(layout), len(extents))
@@ -308,11 +309,25 @@ def realize(
     return pipeline(shape=Region(tuple(shape), (0,) * len(shape)), **named)
 
 
-def _scratch_place() -> Place:
+def _features(target: str | None, features: Sequence[str], device: Any) -> Sequence[str]:
+    """Features with what the device wants."""
+    wants_kernels = is_gpu(device) and "webgpu" not in (target or "").split("-")
+    return [*features, "webgpu"] if wants_kernels and "webgpu" not in features else features
+
+
+def _place(device: Device | LinkSpace | Place | str | None) -> Place:
+    """Where a single evaluation runs; sandboxes and devices that are named are kept."""
+    if device is not None and not isinstance(device, str):
+        return place_of(device)
+    return _scratch_place(device)
+
+
+def _scratch_place(name: str | None) -> Place:
     with _scratch_lock:
-        if not _scratch:
-            _scratch.append(place_of(None))
-        return _scratch[0]
+        place = _scratch.get(name)
+        if place is None:
+            place = _scratch[name] = place_of(name)
+        return place
 
 
 def _loaded(place: Place, built: BuiltPipeline, externs: Externs | None, layout: AxisOrder | str) -> Pipeline:

@@ -13,6 +13,7 @@ from ..engines.base import Function
 from ..errors import FormatError, InvalidArgumentError, NotFoundError
 from ..wasm import ExternKind, FunctionType
 from .arrays import AxisOrder
+from .device_runtime import DEVICE_SYMBOLS
 from .externs import extern_function
 from .guest_memory import as_unsigned
 from .guest_runtime import PARALLEL_SYMBOLS
@@ -49,7 +50,7 @@ def find_pipelines(module: wasm.Module) -> list[str]:
 def load(
     source: str | os.PathLike[str] | bytes | memoryview,
     *,
-    device: Device | LinkSpace | Place | None = None,
+    device: Device | LinkSpace | Place | str | None = None,
     name: str | None = None,
     externs: Externs | None = None,
     layout: AxisOrder | str = AxisOrder.IMAGE,
@@ -60,8 +61,8 @@ def load(
     Args:
         source: a linked module (``.wasm``) or an object file (``.o``) built with ``no_runtime``; a path or
             the bytes.
-        device: where to run: a device (pipelines share its memory with models), or nothing for a sandbox of
-            its own.
+        device: where to run: a device (pipelines share its memory with models), the name of one, which is
+            then opened for it, or nothing for a sandbox of its own. On WebGPU devices kernels run on the GPU.
         name: the pipeline's name, when the module holds several.
         externs: extern stages, by symbol.
         layout: which numpy axis each dimension is: ``image`` (the default: ``[y, x, c]`` is ``(x, y, c)``,
@@ -81,11 +82,12 @@ def load(
     name = _choose(find_pipelines(module), name, where)
     place = place_of(device, limits=limits)
     with contextlib.ExitStack() as undo:
-        if device is None:
+        owns_place = device is None or isinstance(device, str)
+        if owns_place:
             undo.callback(place.close)
         with place.lock:
             place.check_open()
-            pipeline = _load(place, data, module, name, externs or {}, _order(layout), device is None)
+            pipeline = _load(place, data, module, name, externs or {}, _order(layout), owns_place)
         undo.pop_all()
     return pipeline
 
@@ -103,6 +105,10 @@ def _load(
     runtime = runtime_of(space, place.workers)
     imported = _imported_functions(module)
     symbols: dict[str, Any] = dict(runtime.symbols(imported))
+    if place.device_runtime is not None:
+        symbols |= place.device_runtime.symbols(space, imported)
+    elif not DEVICE_SYMBOLS.keys().isdisjoint(imported):
+        raise InvalidArgumentError(f"pipeline {name} has kernels for WebGPU: load it with device='webgpu'")
     is_parallel = not PARALLEL_SYMBOLS.isdisjoint(imported)
     for symbol, target in externs.items():
         is_parallel = is_parallel or (isinstance(target, Pipeline) and target.is_parallel)

@@ -15,13 +15,15 @@ from .arrays import AxisOrder, Region
 from .binding import Bound, bind
 from .fast import FastCall, call_key
 from .metadata import Argument, Number, Signature
-from .plan import BoundBuffer, Mode, Plan
+from .plan import BoundBuffer, Mode, Plan, dimensions_of
 from .planner import Planner
 from .runtime import Runtime
 from .slab import Slab
 
 if TYPE_CHECKING:
     from ..linker import LinkedModule
+    from .device_buffers import DeviceRange
+    from .device_runtime import DeviceRuntime
     from .place import Place
 
 __all__ = ["Pipeline"]
@@ -72,6 +74,7 @@ class Pipeline:
         # What enters the sandbox. Bounds queries run no loops.
         self._run_entry = runtime.run_parallel if is_parallel else runtime.run
         self._tracer = place.space.tracer
+        self._device = place.device_runtime
         self._closed = False
 
     # What it is
@@ -168,7 +171,7 @@ class Pipeline:
     def _learn(self, key: Any, bound: Bound, values: Sequence[Any]) -> None:
         """Remember a call whose like can take the short way."""
         plan = self._latest
-        if plan is None:
+        if plan is None or self._device is not None:
             return
         sources: list[tuple[int, Any]] = []
         scalars = iter(bound.scalars)
@@ -239,6 +242,8 @@ class Pipeline:
     def _execute(self, plan: Plan, bound: Bound, hosts: dict[int, int]) -> Array | tuple[Array, ...]:
         used: dict[int, int] = {}
         fresh: dict[int, Array] = {}
+        if self._device is not None:
+            return self._execute_on(self._device, plan, bound, hosts)
         for buffer in plan.buffers:
             index = buffer.index
             if buffer.mode is Mode.DIRECT:
@@ -255,6 +260,55 @@ class Pipeline:
         self._latest = plan
         results = [self._result(buffer, bound, fresh) for buffer in plan.outputs]
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _execute_on(
+        self, device: DeviceRuntime, plan: Plan, bound: Bound, hosts: dict[int, int]
+    ) -> Array | tuple[Array, ...]:
+        """As `_execute`, with kernels on a device, and memory there for arrays that lie there."""
+        shared = self._shared(plan, bound)
+        used: dict[int, int] = {}
+        fresh: dict[int, Array] = {}
+        for buffer in plan.buffers:
+            index = buffer.index
+            if buffer.mode is Mode.FRESH:
+                array = fresh[index] = buffer.make(self._place)
+                used[index] = self._address(array)
+                continue
+            used[index] = hosts[index] if buffer.mode is Mode.DIRECT else buffer.stage_address
+            if buffer.mode is Mode.STAGED and not buffer.is_output and index not in shared:
+                self._copy_in(buffer, bound.given[index].array)
+        plan.slab.fill(used, bound.scalars)
+        device.begin()
+        try:
+            for buffer in plan.buffers:
+                address = plan.slab.buffer_address(buffer.index)
+                if buffer.index in shared:
+                    device.share(address, shared[buffer.index], is_input=not buffer.is_output)
+                elif not buffer.is_output:
+                    device.offer(address)
+            self._enter(plan.slab.address)
+            left = {b.index for b in plan.outputs if not device.fetch(plan.slab.buffer_address(b.index))}
+            device.finish()
+        finally:
+            device.release()
+        results = [
+            bound.given[b.index].array if b.index in left else self._result(b, bound, fresh)
+            for b in plan.outputs
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _shared(self, plan: Plan, bound: Bound) -> dict[int, DeviceRange]:
+        """Arrays in the device's memory that are laid out as the plan wants them."""
+        found = {}
+        for buffer in plan.buffers:
+            if buffer.mode is not Mode.STAGED:
+                continue
+            given = bound.given[buffer.index]
+            if dimensions_of(given, buffer.axes) == buffer.dims:
+                contents = self._place.shared(given.array)
+                if contents is not None:
+                    found[buffer.index] = contents
+        return found
 
     def _address(self, array: Array) -> int:
         address = self._place.address_of(array.__array_interface__["data"][0])
@@ -300,7 +354,8 @@ class Pipeline:
                 error.kernel = self.name  # type: ignore[attr-defined]
             raise
         if code:
-            raise runtime.failure(code, self.name)
+            failure = None if self._device is None else self._device.take_failure()
+            raise failure or runtime.failure(code, self.name)
 
     # Asking
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Dimension, strided
+from .arrays import Dimension, byte_span, strided
 from .bounds import Dimensions, layout_like
 from .metadata import Argument, Signature
 from .place import Place
 from .slab import Slab
 
-__all__ = ["BoundBuffer", "Given", "Mode", "Plan", "byte_span", "dimensions_of"]
+__all__ = ["BoundBuffer", "Given", "Mode", "Plan", "dimensions_of"]
 
 
 class Mode(enum.Enum):
@@ -82,15 +82,6 @@ class BoundBuffer:
         """Make the staging array."""
         self.stage = self.make(place)
         self.stage_address = place.address_of(self.stage.__array_interface__["data"][0]) or 0
-
-
-def byte_span(dims: Sequence[Dimension], item_bytes: int) -> tuple[int, int]:
-    """First and one past the last byte a buffer covers, relative to its smallest coordinates."""
-    if any(dim.extent <= 0 for dim in dims):
-        return 0, 0
-    low = sum(min(dim.stride, 0) * (dim.extent - 1) for dim in dims)
-    high = sum(max(dim.stride, 0) * (dim.extent - 1) for dim in dims)
-    return low * item_bytes, (high + 1) * item_bytes
 
 
 def dimensions_of(given: Given, axes: Sequence[int]) -> list[Dimension] | None:

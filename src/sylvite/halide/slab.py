@@ -87,6 +87,10 @@ class Slab:
                 )
             _DIMENSION.pack_into(template, self._dims[index] + number * _DIMENSION.size, *values, 0)
 
+    def buffer_address(self, index: int) -> int:
+        """Guest address of a buffer's struct, by argument index."""
+        return self.address + self._offsets[index]
+
     @property
     def scalar_slots(self) -> list[tuple[int, int, str]]:
         """Argument index, offset and format of every scalar."""
