@@ -47,7 +47,10 @@ def resident_bytes() -> tuple[int, int]:
 
 def measure_sylvite(model: RealModel, inputs: list[np.ndarray], *, is_archive: bool) -> dict[str, Any]:
     """Loading from the ONNX file, or from the archive that was compiled of it."""
-    import sylvite
+    import sylvite.compile.driver
+    import sylvite.drivers.local
+    import sylvite.engines.wasmtime
+    import sylvite.model.load
 
     parameters = model.parameters() or None
     options = compile_options(model)

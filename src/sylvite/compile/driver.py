@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import CompileError, InvalidArgumentError, NotFoundError, SylviteError
-from . import frontend, toolchain, tuning, webgpu
+from . import frontend, toolchain, webgpu
 from .artifact import Artifact, FunctionSpec
 from .cache import Cache, cache_root, digest_json, read_manifest
 from .diagnostics import explain
-from .options import PARAMETER_SCOPE, CompileOptions, make_options
+from .options import PARAMETER_SCOPE, TUNING_VERSION, CompileOptions, make_options
 from .progress import Phase, Progress, ProgressEvent, ignore
 from .sources import Source, resolve
 
@@ -167,7 +167,7 @@ class _Job:
                 "compiler": self.tools.version,
                 "flags": self.options.back_end_flags(),
                 "img2col": self.options.img2col,
-                "tuning": f"{self.options.tuning} {tuning.VERSION}",
+                "tuning": f"{self.options.tuning} {TUNING_VERSION}",
                 "contraction": self.options.contraction,
                 "target": self.options.target,
                 "webgpu": "" if self.options.webgpu_device is None else webgpu.VERSION,
@@ -389,6 +389,9 @@ class _Job:
         self, workspace: Path, input_path: Path, log_path: Path, flags: tuple[str, ...]
     ) -> bool:
         """Compile in two halves, see `tuning`; False when the model has no matrix products."""
+        # Loading what is in the cache does without its many patterns.
+        from . import tuning
+
         halves = Path("first-half.mlir"), Path("second-half.mlir")
         first = tuning.first_half_flags(flags)
         self._run_compiler(workspace, input_path, halves[0].name, log_path, first)

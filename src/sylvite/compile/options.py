@@ -9,13 +9,16 @@ from typing import Any, Literal
 from ..errors import InvalidArgumentError
 from . import webgpu
 
-__all__ = ["IN_PLACE", "PARAMETER_SCOPE", "CompileOptions", "Target", "targets"]
+__all__ = ["IN_PLACE", "PARAMETER_SCOPE", "TUNING_VERSION", "CompileOptions", "Target", "targets"]
 
 PARAMETER_SCOPE = "model"
 """Scope under which external parameters are looked up."""
 
 IN_PLACE: Literal["in-place"] = "in-place"
 """Value of ``external_parameters``: initializers in ONNX external data files stay in those files."""
+
+TUNING_VERSION = 9
+"""Raised when `sylvite.compile.tuning` makes another build of the same model; cached modules depend on it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

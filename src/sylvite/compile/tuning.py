@@ -32,10 +32,7 @@ from .softmax import call_softmax
 from .unpacking import write_in_place
 from .winograd import call_winograd, plan
 
-__all__ = ["VERSION", "Retargeted", "first_half_flags", "retarget", "second_half_flags"]
-
-VERSION = 9
-"""Raised when a build comes out differently; cached modules depend on it."""
+__all__ = ["Retargeted", "first_half_flags", "retarget", "second_half_flags"]
 
 _STAGE = "executable-configurations"
 _BORROWED_FLAGS = (
