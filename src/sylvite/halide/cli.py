@@ -17,7 +17,7 @@ import numpy as np
 from .. import wasm
 from ..errors import CompileError, InvalidArgumentError, NotFoundError
 from . import images
-from .loading import find_pipelines, load
+from .loading import find_pipelines, load, read_signature
 from .metadata import Argument, Number, Signature
 from .pipeline import Pipeline
 from .types import TypeCode
@@ -26,6 +26,11 @@ __all__ = ["bench_pipeline", "describe_pipelines", "halide", "holds_pipeline"]
 
 _SEED = 0
 _OUTPUT_ALIASES = ("output", "out")
+
+
+_device_option = click.option(
+    "--device", metavar="URI", help="Where to run: local-task, webgpu, ... (default: a sandbox, one thread)."
+)
 
 
 @click.group("halide")
@@ -40,7 +45,12 @@ def halide() -> None:
 @click.argument("source", metavar="FILE.py:NAME")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write the module.")
 @click.option("--name", help="Name of the pipeline (default: NAME).")
-@click.option("--feature", "features", multiple=True, help="Target feature, such as wasm_threads or profile.")
+@click.option(
+    "--feature",
+    "features",
+    multiple=True,
+    help="Target feature, such as webgpu (for kernels), wasm_threads or profile.",
+)
 @click.option("--autoscheduler", help="Mullapudi2016, Adams2019 or Li2018.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Parameter of a generator.")
 def build_command(
@@ -65,8 +75,7 @@ def build_command(
         generator_params=dict(_pair(item) for item in params) or None,
     )
     path = built.save(output or Path(f"{built.name}.wasm"))
-    with load(path) as pipeline:
-        click.echo(f"{path}: {len(built.data)} bytes, {pipeline.signature}")
+    click.echo(f"{path}: {len(built.data)} bytes, {read_signature(path)}")
     if built.schedule:
         click.echo(built.schedule)
 
@@ -106,6 +115,7 @@ def _import_subject(source: str) -> tuple[Any, Sequence[Any] | None, str]:
 @click.option(
     "--layout", type=click.Choice(["image", "reversed", "same"]), default="image", show_default=True
 )
+@_device_option
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with inputs and outputs.")
 @click.option(
     "--show/--no-show", default=None, help="Draw pictures in the terminal (default: on a terminal)."
@@ -116,13 +126,14 @@ def run_command(
     name: str | None,
     shape: str | None,
     layout: str,
+    device: str | None,
     html: Path | None,
     show: bool | None,
 ) -> None:
     """Run the pipeline in MODULE. Inputs and outputs are files (PNG, JPEG, NPY), scalars are numbers:
     input=in.png output=out.png radius=3."""
     given = dict(_pair(value) for value in values)
-    with load(module, name=name, layout=layout) as pipeline:
+    with load(module, name=name, layout=layout, device=device) as pipeline:
         arguments, targets = _split(pipeline.signature, given)
         begin = time.perf_counter()
         result = pipeline(shape=None if shape is None else _shape(shape), **arguments)
@@ -217,8 +228,7 @@ def describe_pipelines(path: str | Path) -> list[dict[str, Any]]:
     data = Path(path).read_bytes()
     found = []
     for name in find_pipelines(wasm.decode(data, where=str(path))):
-        with load(data, name=name) as pipeline:
-            signature = pipeline.signature
+        signature = read_signature(data, name=name)
         found.append(
             {
                 "name": name,
@@ -263,11 +273,14 @@ def inspect_command(module: Path, as_json: bool) -> None:
 @click.option(
     "--shape", metavar="H,W[,C]", default="1536,2560", show_default=True, help="Shape of the output."
 )
+@_device_option
 @click.option("--runs", type=click.IntRange(min=1), default=20, show_default=True, help="Calls to measure.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def bench_command(module: Path, values: tuple[str, ...], shape: str, runs: int, as_json: bool) -> None:
+def bench_command(
+    module: Path, values: tuple[str, ...], shape: str, device: str | None, runs: int, as_json: bool
+) -> None:
     """Time the pipeline in MODULE on noise."""
-    report = bench_pipeline(module, values, _shape(shape), runs)
+    report = bench_pipeline(module, values, _shape(shape), runs, device=device)
     if as_json:
         click.echo(json.dumps(report, indent=2))
     else:
@@ -278,14 +291,14 @@ def bench_command(module: Path, values: tuple[str, ...], shape: str, runs: int, 
 
 
 def bench_pipeline(
-    module: str | Path, values: Sequence[str], shape: Sequence[int], runs: int
+    module: str | Path, values: Sequence[str], shape: Sequence[int], runs: int, *, device: str | None = None
 ) -> dict[str, Any]:
     """Times of a pipeline over ``shape``, with noise in guest memory for inputs that are not given.
 
     Raises:
         InvalidArgumentError: a scalar has no value, or the shape has too few axes.
     """
-    with load(module) as pipeline:
+    with load(module, device=device) as pipeline:
         arguments, _ = _split(pipeline.signature, dict(_pair(value) for value in values))
         output = pipeline.signature.outputs[0]
         extents = tuple([*shape, 3, 1, 1, 1][: output.dimensions])

@@ -106,7 +106,7 @@ class Kernels:
             "source": _specialized(text, launch),
             "entry_point": launch.entry,
             "workgroup_size": list(launch.threads),
-            "bindings": ["write"] * len(launch.buffer_bytes),
+            "bindings": accesses_of(text, launch),
             "constants": len(launch.words),
             "grid": False,
         }
@@ -152,6 +152,18 @@ def shared_bytes_of(text: str, launch: Launch) -> int:
             # Halide's elements are words: narrower types are widened.
             total += _WORD_BYTES * int(count) if count.isdecimal() else launch.shared_bytes
     return total
+
+
+def accesses_of(text: str, launch: Launch) -> list[str]:
+    """For each buffer of a kernel whether it is written: all are declared alike."""
+    declared = rf"@binding\((\d+)\)\s*var<storage[^>]*>\s*({re.escape(launch.entry)}\w*)\s*:"
+    names = {int(number): name for number, name in re.findall(declared, text)}
+    accesses = []
+    for number in range(len(launch.buffer_bytes)):
+        name = names.get(number)
+        stored = rf"\b{name}\[[^;]*?\]\s*=[^=]|atomic(?!Load)\w+\(\s*&\s*{name}\b"
+        accesses.append("read" if name is not None and not re.search(stored, text) else "write")
+    return accesses
 
 
 def _specialized(text: str, launch: Launch) -> str:

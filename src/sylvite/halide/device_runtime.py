@@ -274,6 +274,9 @@ class DeviceRuntime:
     def _both_free_as_destructor(self, context: int, address: int) -> None:
         self._both_free(context, address)
 
+    def _nop(self, _context: int, _address: int) -> None:
+        """Memory that goes with that of the device."""
+
     def _sync(self, _context: int, _address: int) -> int:
         self._wait()
         return 0
@@ -452,6 +455,7 @@ DEVICE_SYMBOLS: Final[Mapping[str, tuple[int, bool, Callable[..., int | None]]]]
     "halide_device_and_host_malloc": (3, True, _D._both_malloc),
     "halide_device_and_host_free": (2, True, _D._both_free),
     "halide_device_and_host_free_as_destructor": (2, False, _D._both_free_as_destructor),
+    "halide_device_host_nop_free": (2, False, _D._nop),
     "halide_device_sync": (2, True, _D._sync),
     "halide_device_sync_global": (2, True, _D._sync),
     "halide_buffer_copy": (4, True, _D._buffer_copy),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..hal import Device
     from ..linker import LinkedModule, LinkSpace
 
-__all__ = ["Externs", "find_pipelines", "load"]
+__all__ = ["Externs", "find_pipelines", "load", "read_signature"]
 
 Externs: TypeAlias = "Mapping[str, Callable[..., Any] | Pipeline]"
 """Extern stages by symbol: Python functions, or other pipelines on the same device."""
@@ -90,6 +90,40 @@ def load(
             pipeline = _load(place, data, module, name, externs or {}, _order(layout), owns_place)
         undo.pop_all()
     return pipeline
+
+
+def read_signature(
+    source: str | os.PathLike[str] | bytes | memoryview, *, name: str | None = None
+) -> Signature:
+    """What a pipeline takes and gives; pipelines with kernels need no device for that.
+
+    Raises:
+        As `load`.
+    """
+    data, where = _read(source)
+    data = _linked(data, where, name)
+    module = wasm.decode(data, where=where)
+    name = _choose(find_pipelines(module), name, where)
+    place = place_of(None)
+    try:
+        space = place.space
+        runtime = runtime_of(space)
+        imported = _imported_functions(module)
+        symbols: dict[str, Any] = dict(runtime.symbols(imported))
+        for symbol, function_type in imported.items():
+            # Never called: metadata is data.
+            if symbol not in symbols and symbol in DEVICE_SYMBOLS:
+                symbols[symbol] = space.make_function(
+                    function_type.parameters, function_type.results, _refuse
+                )
+        with space.load(data, name=name, symbols=symbols, public=False) as linked:
+            return _signature(runtime, linked, name)
+    finally:
+        place.close()
+
+
+def _refuse(*_: Any) -> Any:
+    raise InvalidArgumentError("the pipeline was loaded for its signature only")
 
 
 def _load(
