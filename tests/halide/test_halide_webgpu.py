@@ -13,7 +13,15 @@ from tests.halide.halide_gpu_cases import CASES, Case  # noqa: E402
 import sylvite  # noqa: E402
 from sylvite import halide  # noqa: E402
 from sylvite.cli import main  # noqa: E402
-from sylvite.errors import ClosedError, DeviceLostError, InvalidArgumentError, KernelError  # noqa: E402
+from sylvite.errors import (  # noqa: E402
+    ClosedError,
+    DeviceLostError,
+    InvalidArgumentError,
+    KernelError,
+    SylviteError,
+)
+from sylvite.halide.device_runtime import DEVICE_SYMBOLS  # noqa: E402
+from sylvite.halide.place import GpuPlace  # noqa: E402
 
 pytestmark = pytest.mark.compiler
 
@@ -254,3 +262,39 @@ def test_commands_run_kernels(tmp_path, image, capsys):
     capsys.readouterr()
     assert main(["halide", "run", module, *arguments]) != 0
     assert "device='webgpu'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_kernels_entries_survive_whatever_guests_say(device, seed):
+    """Random words for pointers, structs and counts: every failure is one of Sylvite's, and noted."""
+    chance = np.random.default_rng(seed)
+    place = GpuPlace(device)
+    runtime = place.device_runtime
+    space = place.space
+    base = space.reserve(1 << 16)
+    small = np.array([0, 1, 2, 3, 4, 8, 16, 255, -1, 1 << 20], np.int32)
+    kinds = sorted(DEVICE_SYMBOLS)
+    failures = 0
+    for _ in range(150):
+        words = chance.choice(small, 1 << 10)
+        pointers = chance.random(words.shape) < 0.3
+        words[pointers] = base + 4 * chance.integers(0, 1 << 10, pointers.sum())
+        space.write(base, words.tobytes())
+        symbol = kinds[chance.integers(len(kinds))]
+        count, has_result, method = DEVICE_SYMBOLS[symbol]
+        values = [base + 4 * int(chance.integers(0, 1 << 10)) for _ in range(count)]
+        for index in np.flatnonzero(chance.random(count) < 0.2):
+            values[index] = int(chance.choice(small))
+        result = runtime._guarded(method, has_result=has_result)(*values)
+        assert result is None or type(result) is int
+        failure = runtime.take_failure()
+        failures += failure is not None
+        assert failure is None or isinstance(failure, SylviteError)
+        if chance.random() < 0.2:
+            runtime.release()
+    assert failures
+    runtime.release()
+    place.close()
+    func, args = scale()
+    with halide.compile(func, args, device=device) as pipeline:
+        assert (pipeline(np.ones((8, 8), np.float32)) == 2).all()
