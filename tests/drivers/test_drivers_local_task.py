@@ -26,6 +26,7 @@ from tests.drivers.local_side import (
 
 from sylvite import drivers
 from sylvite.abi import structs
+from sylvite.drivers.local.sequencer import FILL_PART_BYTES
 from sylvite.engines.base import Limits
 from sylvite.errors import (
     ClosedError,
@@ -195,6 +196,33 @@ def test_random_submissions_give_the_bits_of_local_sync(wasm, count):
                         assert expected.read() == got.read(), (number, side.device.name)
         for side in sides:
             side.device.close()
+
+
+@pytest.mark.parametrize("uri", ["local-sync", "local-task://2", "local-task://3"])
+@pytest.mark.parametrize("is_indirect", [False, True])
+def test_fills_of_many_parts_write_their_range_and_nothing_else(wasm, uri, is_indirect):
+    chance = random.Random(5)
+    with Side(wasm, uri) as side:
+        mixed = [BufferRef(buffer) for buffer in side.buffers(1)[:2]]
+        mix = side.executable.lookup("mix")
+        total = 5 * FILL_PART_BYTES
+        target = side.device.allocator.allocate(total)
+        for length in (FILL_PART_BYTES, FILL_PART_BYTES + 8, 3 * FILL_PART_BYTES - 8, total - 64):
+            for size in (1, 2, 4, 8):
+                pattern = bytes(chance.randrange(256) for _ in range(size))
+                commands = side.device.create_command_buffer(binding_capacity=1)
+                place = BufferRef(None, 0, 32, length) if is_indirect else BufferRef(target, 0, 32, length)
+                # A dispatch of several workgroups, without which nobody else is woken.
+                commands.dispatch(side.executable, mix, (64, 2, 1), bindings=mixed)
+                commands.fill_buffer(place, pattern)
+                commands.finalize()
+                expected = np.zeros(total, np.uint8)
+                expected[32 : 32 + length] = np.frombuffer(pattern * (length // size), np.uint8)
+                for _ in range(3):
+                    target.write(0, bytes(total))
+                    fence = side.start(commands, None, [BufferRef(target)] if is_indirect else ())
+                    fence.wait(PATIENCE_NS)
+                    np.testing.assert_array_equal(np.frombuffer(target.read(), np.uint8), expected)
 
 
 def test_several_workers_share_a_dispatch(wasm):

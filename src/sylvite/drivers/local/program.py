@@ -29,7 +29,7 @@ from ...hal import (
 )
 from ...hal.command_buffer import check_fill, overlaps
 from .executable import LocalExecutable
-from .sequencer import RECORD_WORDS, Op, Record
+from .sequencer import FILL_PART_BYTES, RECORD_WORDS, Op, Record
 from .slab import WORD_BYTES, DispatchLayout, Slab
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class ProgramBuilder:
                 Record.PATTERN: int.from_bytes(pattern[:4], "little"),
                 Record.COUNT_Y: int.from_bytes(pattern[4:], "little"),
             }
-            self._append(Op.FILL, Unit(name="fill", category="transfer"), words, command)
+            length = command.target.length
+            parts = 1 if length == WHOLE_BUFFER else max(1, -(-length // FILL_PART_BYTES))
+            self._append(Op.FILL, Unit(name="fill", category="transfer"), words, command, units=parts)
         elif isinstance(command, UpdateBuffer):
             words = {Record.SOURCE: len(self._data), Record.LENGTH: len(command.data)}
             self._data += command.data + bytes(-len(command.data) % WORD_BYTES)

@@ -30,11 +30,16 @@ ENTRY_TYPE: Final = FunctionType(parameters=(_I32, _I32, _I32), results=(_I32,))
 MARK_TYPES: Final = (_I32, _I32, _I32)
 """``mark(worker, record, units)``: -1 units when a command begins, else those this worker did of it."""
 
-SPINS: Final = 4000
-"""Looks at a word before a worker goes to sleep on it: some ten microseconds."""
+SPINS: Final = 20000
+"""Looks at a word before a worker goes to sleep on it: some fifty microseconds, what waking may take."""
 NAP_NS: Final = 1_000_000
 """Longest sleep within a submission; then a worker looks whether another one has failed."""
 CLOSED: Final = -(1 << 31)
+
+FILL_PART_BYTES: Final = 1 << 15
+"""How much of a fill is one unit; a multiple of the pattern's length."""
+FROM_LAST: Final = 1 << 16
+"""In the word of tickets taken, the count of those from the last back: the upper half."""
 
 RECORD_WORDS: Final = 12
 RECORD_BYTES: Final = 4 * RECORD_WORDS
@@ -74,7 +79,7 @@ class Record(enum.IntEnum):
     # Barriers and the end: units of the segment that ends here.
     COMPLETED = 4
     EXPECTED = 8
-    # All but barriers: next unit to hand out, units, units per ticket, address of the segment's end.
+    # All but barriers: tickets taken (`FROM_LAST`), units, units per ticket, address of the segment's end.
     TICKET = 28
     UNITS = 32
     CHUNK = 36
@@ -221,16 +226,22 @@ class _Functions:
         return f.get(record).get(workgroup).get(x).get(y).get(z).call(walk)
 
     def fill(self) -> FunctionBuilder:
-        """``fill(record)``: repeat the pattern over the target."""
-        f = self.module.function("fill", [_I32], [])
-        record = 0
+        """``fill(record, first, last)``: repeat the pattern over parts of the target, by number."""
+        f = self.module.function("fill", [_I32] * 3, [])
+        record, first, last = range(3)
         at, end = f.local(_I32, "at"), f.local(_I32, "end")
-        f.get(record).emit("i32.load", offset=Record.TARGET).tee(at)
-        f.get(record).emit("i32.load", offset=Record.LENGTH).emit("i32.add").set(end)
+        f.get(record).emit("i32.load", offset=Record.TARGET).tee(end)
+        f.get(first).i32(FILL_PART_BYTES).emit("i32.mul").emit("i32.add").set(at)
+        # The last part is what is left of the target; one whose length was not known is a single part.
+        f.get(end)
+        f.get(record).emit("i32.load", offset=Record.LENGTH)
+        f.get(last).i32(FILL_PART_BYTES).emit("i32.mul")
+        f.get(last).get(record).emit("i32.load", offset=Record.UNITS).emit("i32.eq").emit("select")
+        f.emit("i32.add").set(end)
         f.get(record).emit("i32.load", offset=Record.UNIFORM)
         with f.if_():
             f.get(at).get(record).emit("i32.load8_u", offset=Record.PATTERN)
-            f.get(record).emit("i32.load", offset=Record.LENGTH).emit("memory.fill").emit("return")
+            f.get(end).get(at).emit("i32.sub").emit("memory.fill").emit("return")
         with f.block() as done, f.loop() as again:
             f.get(end).get(at).emit("i32.sub").i32(8).emit("i32.lt_u")
             f.br_if(done)
@@ -261,7 +272,8 @@ class _Functions:
             for member in (Record.TARGET, Record.SOURCE, Record.LENGTH):
                 f.get(record).emit("i32.load", offset=member)
             f.emit("memory.copy").i32(0).emit("return")
-        return f.get(record).call(fill).i32(0)
+        f.get(record).i32(0).get(record).emit("i32.load", offset=Record.UNITS).call(fill)
+        return f.i32(0)
 
     def wait(self) -> FunctionBuilder:
         """``wait(control, barrier)``: until the segment has completed, or somebody failed."""
@@ -284,29 +296,62 @@ class _Functions:
             f.br(again)
         return f
 
-    def share(self, span: FunctionBuilder, perform: FunctionBuilder) -> FunctionBuilder:
-        """``share(record, workgroup_state, control, op) -> code``: as many units as there are tickets for;
-        the units done are left in the global that `units` names."""
-        f = self.module.function("share", [_I32] * 4, [_I32])
-        record, workgroup, control, op = range(4)
+    def take(self) -> FunctionBuilder:
+        """``take(record, tickets, worker) -> ticket``: one nobody has, below 0 when there are none left.
+
+        Workers of even numbers take from the first on, others from the last back: what a worker reads is then
+        mostly what it wrote itself, and still near its processor.
+        """
+        f = self.module.function("take", [_I32] * 3, [_I32])
+        record, tickets, worker = range(3)
+        taken, step = f.local(_I32, "taken"), f.local(_I32, "step")
+
+        def leave_when_none_is_left() -> None:
+            f.get(taken).i32(FROM_LAST - 1).emit("i32.and").get(taken).i32(16).emit("i32.shr_u")
+            f.emit("i32.add").get(tickets).emit("i32.ge_u")
+            with f.if_():
+                f.i32(-1).emit("return")
+
+        f.i32(FROM_LAST).i32(1).get(worker).i32(1).emit("i32.and").emit("select").set(step)
+        # Looked at first, so that the counts stay near the number of tickets.
+        f.get(record).emit("i32.atomic.load", offset=Record.TICKET).set(taken)
+        leave_when_none_is_left()
+        f.get(record).get(step).emit("i32.atomic.rmw.add", offset=Record.TICKET).set(taken)
+        leave_when_none_is_left()
+        f.get(tickets).i32(1).emit("i32.sub").get(taken).i32(16).emit("i32.shr_u").emit("i32.sub")
+        f.get(taken).i32(FROM_LAST - 1).emit("i32.and")
+        return f.get(worker).i32(1).emit("i32.and").emit("select")
+
+    def share(
+        self, take: FunctionBuilder, span: FunctionBuilder, fill: FunctionBuilder, perform: FunctionBuilder
+    ) -> FunctionBuilder:
+        """``share(record, workgroup_state, control, op, worker) -> code``: as many units as there are tickets
+        for; the units done are left in the global that `units` names."""
+        f = self.module.function("share", [_I32] * 5, [_I32])
+        record, workgroup, control, op, worker = range(5)
         names = ("units", "chunk", "first", "last", "segment", "code", "completed")
         units, chunk, first, last, segment, code, completed = (f.local(_I32, name) for name in names)
+        tickets = f.local(_I32, "tickets")
         for member, local in ((Record.UNITS, units), (Record.CHUNK, chunk), (Record.SEGMENT, segment)):
             f.get(record).emit("i32.load", offset=member).set(local)
+        f.get(units).get(chunk).emit("i32.add").i32(1).emit("i32.sub")
+        f.get(chunk).emit("i32.div_u").set(tickets)
         f.i32(0).emit("global.set", self.units)
         with f.block() as done, f.loop() as again:
-            f.get(record).emit("i32.atomic.load", offset=Record.TICKET).get(units).emit("i32.ge_u")
+            f.get(record).get(tickets).get(worker).call(take).tee(first).i32(0).emit("i32.lt_s")
             f.br_if(done)
-            f.get(record).get(chunk).emit("i32.atomic.rmw.add", offset=Record.TICKET).tee(first)
-            f.get(units).emit("i32.ge_u")
-            f.br_if(done)
+            f.get(first).get(chunk).emit("i32.mul").set(first)
             f.get(first).get(chunk).emit("i32.add").tee(last).get(units)
             f.get(last).get(units).emit("i32.lt_u").emit("select").set(last)
             f.get(op).i32(Op.DISPATCH).emit("i32.eq")
             with f.if_(results=[_I32]):
                 f.get(record).get(workgroup).get(first).get(last).call(span)
                 f.else_()
-                f.get(record).get(workgroup).get(control).get(op).call(perform)
+                f.get(op).i32(Op.FILL).emit("i32.eq")
+                with f.if_(results=[_I32]):
+                    f.get(record).get(first).get(last).call(fill).i32(0)
+                    f.else_()
+                    f.get(record).get(workgroup).get(control).get(op).call(perform)
             f.tee(code)
             with f.if_():
                 f.get(code).emit("return")
@@ -361,7 +406,7 @@ class _Functions:
                 with f.if_(parameters=[_I32] * 4, results=[_I32]):
                     f.call(perform)
                     f.else_()
-                    f.call(share)
+                    f.get(worker).call(share)
                 f.set(code)
                 self._marked(f, control, worker, record, begin=False)
                 f.get(code)
@@ -536,7 +581,7 @@ def assemble() -> bytes:
     functions = _Functions(module)
     walk, span, fill, wait = functions.walk(), functions.span(), functions.fill(), functions.wait()
     perform = functions.perform(walk, functions.indirect(walk), fill)
-    execute = functions.execute(perform, functions.share(span, perform), wait)
+    execute = functions.execute(perform, functions.share(functions.take(), span, fill, perform), wait)
     functions.run(execute)
     functions.run_alone(execute)
     functions.serve(execute, functions.leave())
