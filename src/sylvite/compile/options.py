@@ -17,7 +17,7 @@ PARAMETER_SCOPE = "model"
 IN_PLACE: Literal["in-place"] = "in-place"
 """Value of ``external_parameters``: initializers in ONNX external data files stay in those files."""
 
-TUNING_VERSION = 9
+TUNING_VERSION = 10
 """Raised when `sylvite.compile.tuning` makes another build of the same model; cached modules depend on it."""
 
 

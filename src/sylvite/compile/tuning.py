@@ -28,6 +28,7 @@ from .depthwise import write_out_depthwise
 from .depthwise_call import call_depthwise
 from .error_function import write_out_erf
 from .patches import call_patches
+from .ragged_patches import call_ragged_patches
 from .softmax import call_softmax
 from .unpacking import write_in_place
 from .winograd import call_winograd, plan
@@ -142,7 +143,8 @@ def retarget(source: Path, destination: Path, *, flags: Sequence[str]) -> Retarg
                 if "linalg.batch_mmt4d" in block:
                     block = _choose_kernels(block, features, _BATCH_KERNELS)
             elif not found:
-                block = call_softmax(write_out_depthwise(_recopy(call_depthwise(call_patches(block)))))
+                block = call_ragged_patches(call_patches(block))
+                block = call_softmax(write_out_depthwise(_recopy(call_depthwise(block))))
             block = write_out_erf(block)
             for line in block.splitlines(keepends=True):
                 if len(line) < _LONG_LINE:

@@ -14,6 +14,7 @@ from .gemm import Block, ElementKind, emit_block
 from .mmt4d import PRODUCT_TYPES, emit_mmt4d
 from .packing import emit_pack, emit_unpack
 from .patches import PATCH_TILE, PATCHES_NAME, emit_patches
+from .ragged_patches import RAGGED_PATCHES_NAME, emit_ragged_patches
 from .softmax import NAN_TO_ZERO, SOFTMAX_NAME, emit_softmax
 from .winograd import WINOGRAD_IMAGE_NAME, WINOGRAD_PRODUCT_NAME, emit_winograd
 
@@ -25,6 +26,7 @@ __all__ = [
     "PATCHES_NAME",
     "PATCH_TILE",
     "PRODUCT_TYPES",
+    "RAGGED_PATCHES_NAME",
     "SOFTMAX_NAME",
     "WINOGRAD_IMAGE_NAME",
     "WINOGRAD_PRODUCT_NAME",
@@ -41,6 +43,7 @@ KERNEL_NAMES = frozenset(
         "iree_uk_unpack",
         DEPTHWISE_NAME,
         PATCHES_NAME,
+        RAGGED_PATCHES_NAME,
         SOFTMAX_NAME,
         WINOGRAD_IMAGE_NAME,
         WINOGRAD_PRODUCT_NAME,
@@ -64,6 +67,7 @@ def assemble(*, relaxed: bool) -> bytes:
     emit_pack(module)
     emit_unpack(module)
     emit_patches(module)
+    emit_ragged_patches(module)
     emit_depthwise(module, relaxed=relaxed)
     emit_softmax(module, relaxed=relaxed)
     emit_winograd(module, stack_pointer, relaxed=relaxed)
