@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from .model import Model as Model
     from .model import create_device as create_device
     from .model.load import load as load
+    from .model.verify import verify as verify
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "load": "sylvite.model",
     "Model": "sylvite.model",
+    "verify": "sylvite.model",
     "create_device": "sylvite.model",
     "compile": "sylvite.compile",
     "onnx": "sylvite.onnx",
@@ -29,7 +31,7 @@ _LAZY = {
     "trace": "sylvite.trace",
 }
 
-__all__ = ["Model", "__version__", "compile", "create_device", "errors", "load", "onnx"]
+__all__ = ["Model", "__version__", "compile", "create_device", "errors", "load", "onnx", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ Errors are designed by whose fault they are, because that decides what the reade
     ├── MachineError                the machine under us
     │   ├── OutOfMemoryError        memory ran out or a cap was reached (also a MemoryError)
     │   ├── DeviceLostError         the device is gone
+    │   ├── VerificationError       a device gave other results than the one it was held against
     │   └── UnavailableError        something is not installed; names the extra to install
     └── InternalError               us: a bug, please report
 
@@ -31,6 +32,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model.verify import Verification
 
 
 class StatusCode(enum.IntEnum):
@@ -244,6 +249,16 @@ class OutOfMemoryError(MachineError, MemoryError):
 
 class DeviceLostError(MachineError):
     """The device is gone and its contents with it."""
+
+
+class VerificationError(MachineError):
+    """A device gave other results than the one it was held against. ``verification`` has the numbers."""
+
+    status = StatusCode.DATA_LOSS
+
+    def __init__(self, message: str, *, verification: Verification) -> None:
+        self.verification = verification
+        super().__init__(message)
 
 
 class UnavailableError(MachineError):

@@ -193,10 +193,10 @@ def chosen_function(model: Model, name: str | None) -> Function:
         raise InvalidArgumentError(f"{error} (name it with --function)") from error
 
 
-def open_model(path: str, values: Mapping[str, Any]) -> Model:
+def open_model(path: str, values: Mapping[str, Any], *, loader: Callable[..., Model] = load) -> Model:
     """Load a model with progress and notes on standard error."""
     compile_settings, load_settings = split_settings(values)
     with progress_bar(path) as progress:
-        model = load(path, progress=progress, **load_settings.arguments(), **compile_settings.given())
+        model = loader(path, progress=progress, **load_settings.arguments(), **compile_settings.given())
     print_notes(model.artifacts)
     return model

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 
 from ..errors import InvalidArgumentError
-from ..model import Model
+from ..model import Model, Verification
+from ..model.verify import REFERENCE, Tolerances, compare_results, load_reference
 from .console import format_bytes, print_json
 from .options import chosen_function, compile_options, load_options, open_model
 from .values import Tolerance, compare, format_result, parse_inputs, write_outputs
@@ -39,8 +41,11 @@ __all__ = ["command"]
     metavar="VALUE",
     help="Compare a result; (ignored) skips one.",
 )
+@click.option(
+    "--verify", is_flag=True, help="Run on local-sync too; fail when results are beyond the tolerance."
+)
 @click.option("--atol", type=float, help="Absolute tolerance (default: by type, 1e-4 for f32).")
-@click.option("--rtol", type=float, default=1e-5, show_default=True, help="Relative tolerance.")
+@click.option("--rtol", type=float, help="Relative tolerance (default: 1e-5; with --verify 1e-3).")
 @click.option(
     "--max-elements", type=int, default=1024, show_default=True, help="Elements to print of a result."
 )
@@ -54,8 +59,9 @@ def command(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     expected: tuple[str, ...],
+    verify: bool,
     atol: float | None,
-    rtol: float,
+    rtol: float | None,
     max_elements: int,
     statistics: bool,
     as_json: bool,
@@ -65,19 +71,43 @@ def command(
 
     Values are written as iree-run-module writes them.
     """
+    if verify and settings["device"] == REFERENCE:
+        raise click.UsageError(f"--verify compares with {REFERENCE}; choose another device with --device")
     arguments = _parsed(inputs)
-    with open_model(model_path, settings) as model:
+    with contextlib.ExitStack() as stack:
+        reference = stack.enter_context(_open_reference(model_path, settings)) if verify else None
+        model = stack.enter_context(open_model(model_path, settings))
         function = chosen_function(model, function_name)
         result = function.run(arguments)
         values = list(result) if isinstance(result, tuple) else [] if result is None else [result]
         write_outputs(values, outputs)
+        found = None
+        if reference is not None:
+            expectation = reference.functions[function.name].run(arguments)
+            tolerances = Tolerances(atol=atol, rtol=rtol)
+            found = compare_results(function.name, model, result, reference, expectation, tolerances)
         if as_json:
-            print_json({"function": function.name, "results": [_json_value(value) for value in values]})
+            print_json(_json_report(function.name, values, found))
         elif not outputs and not expected:
             _print_results(function.name, values, max_elements)
         if statistics:
             _print_statistics(model)
-        return _judge(values, expected, Tolerance(atol=atol, rtol=rtol)) if expected else 0
+        code = _judge(values, expected, Tolerance(atol=atol, rtol=rtol)) if expected else 0
+        if found is not None:
+            _report(found, quiet=as_json)
+        return code
+
+
+def _open_reference(model_path: str, settings: Mapping[str, Any]) -> Model:
+    return open_model(model_path, {**settings, "device": REFERENCE}, loader=load_reference)
+
+
+def _report(found: Verification, *, quiet: bool) -> None:
+    """Say how far results are from the reference; fail when they are too far."""
+    if not quiet:
+        for output in found.outputs:
+            click.echo(f"[{'SUCCESS' if output.passed else 'FAILED'}] {output}")
+    found.check()
 
 
 def _parsed(inputs: Sequence[str]) -> list[Any]:
@@ -105,6 +135,13 @@ def _judge(values: Sequence[Any], expected: Sequence[str], tolerance: Tolerance)
     if not problems:
         click.echo("[SUCCESS] all function outputs matched their expected values.")
     return 1 if problems else 0
+
+
+def _json_report(name: str, values: Sequence[Any], found: Verification | None) -> dict[str, Any]:
+    report: dict[str, Any] = {"function": name, "results": [_json_value(value) for value in values]}
+    if found is not None:
+        report["verification"] = found.to_json()
+    return report
 
 
 def _json_value(value: Any) -> Any:

@@ -206,11 +206,16 @@ def write_outputs(values: Sequence[Any], destinations: Sequence[str]) -> None:
 class Tolerance:
     """How far floats may be apart: ``abs(actual - expected) <= atol + rtol * abs(expected)``.
 
-    ``atol`` of ``None`` means iree-run-module's default for the type.
+    ``None`` means iree-run-module's default: for ``atol`` by type, for ``rtol`` 1e-5.
     """
 
     atol: float | None = None
-    rtol: float = 1e-5
+    rtol: float | None = None
+
+    @property
+    def relative(self) -> float:
+        """The relative tolerance."""
+        return 1e-5 if self.rtol is None else self.rtol
 
     def absolute(self, dtype: np.dtype[Any]) -> float:
         """The absolute tolerance for elements of ``dtype``."""
@@ -258,7 +263,7 @@ def _array_difference(name: str, value: Any, want: Any, tolerance: Tolerance) ->
         close = np.isclose(
             value.astype(kind),
             want.astype(kind),
-            rtol=tolerance.rtol,
+            rtol=tolerance.relative,
             atol=tolerance.absolute(value.dtype),
             equal_nan=True,
         )

@@ -15,6 +15,7 @@ from .function import Function, Invocation
 from .load import load
 from .model import Functions, Model
 from .signature import Argument, Signature, ValueKind
+from .verify import OutputComparison, Verification, verify
 
 __all__ = [
     "Argument",
@@ -23,8 +24,11 @@ __all__ = [
     "Invocation",
     "Limits",
     "Model",
+    "OutputComparison",
     "Signature",
     "ValueKind",
+    "Verification",
     "create_device",
     "load",
+    "verify",
 ]
