@@ -25,6 +25,7 @@ Source: the IR that iree-compile 3.13.0 prints at ``input`` and at ``executable-
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ from ..vm.parameters.irpa import read_archive
 from .artifact import NARROWED_ATTRIBUTE
 
 __all__ = [
+    "LAYOUT_FLAGS",
     "NARROWED_ATTRIBUTE",
     "STAGE",
     "VERSION",
@@ -51,7 +53,7 @@ __all__ = [
     "uses_wide_integers",
 ]
 
-VERSION: Final = 8
+VERSION: Final = 9
 """Raised when a build comes out differently; cached modules depend on it."""
 
 STAGE: Final = "executable-configurations"
@@ -72,11 +74,12 @@ _WASM_TARGET: Final = (
     'target_triple = "wasm32-unknown-emscripten"}>'
 )
 
-_ALIAS_FLAG: Final = "--iree-stream-resource-alias-mutable-bindings=true"
-"""Bind a buffer that a kernel reads and writes once: WebGPU refuses to bind it twice."""
-
-_ALIGNMENT_FLAG: Final = "--iree-stream-resource-min-offset-alignment=256"
-"""Lay buffers out so that WebGPU can bind them where they are: its offsets are multiples of up to 256."""
+LAYOUT_FLAGS: Final = (
+    "--iree-stream-resource-alias-mutable-bindings=true",
+    "--iree-stream-resource-min-offset-alignment=256",
+)
+"""Bind a buffer that a kernel reads and writes once: WebGPU refuses to bind it twice. Lay buffers out so that
+WebGPU can bind them where they are: its offsets are multiples of up to 256."""
 
 _LONG_LINE: Final = 1 << 16
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
@@ -211,8 +214,9 @@ def mark_narrowed(text: str) -> str:
 def narrow_signature(text: str) -> str:
     """Have a module whose integers were made narrow take and give wide ones as pairs of words."""
     lines = text.splitlines()
+    joined = {found["name"] for line in lines if len(line) < _LONG_LINE and (found := _BARRIER.match(line))}
     exports = _wide_exports(lines)
-    counter = iter(range(len(lines)))
+    counter = itertools.count()
     result: list[str] = []
     for line in lines:
         if len(line) >= _LONG_LINE or "tensor" not in line:
@@ -225,9 +229,7 @@ def narrow_signature(text: str) -> str:
         elif (found := _DIM.match(line)) and int(found["index"] or 0) in exports.get(found["value"], {}):
             result.append(re.sub(r"tensor<([\d?x]*)i32>$", r"tensor<\g<1>2xi32>", line))
         elif found := _EXPORT.match(line):
-            result.append(
-                f"{found['head']}tensor<{found['dims']}i64> as tensor<{found['dims']}2xi32>{found['tail']}"
-            )
+            result += _export_pairs(found, is_joined=found["barrier"] in joined, counter=counter)
         else:
             result.append(line)
     return "\n".join(result) + "\n"
@@ -255,6 +257,17 @@ def _import_pairs(found: re.Match[str], number: int) -> Iterator[str]:
         f"[{', '.join([*sizes, '1'])}] [{', '.join(['1'] * rank)}] : "
         f"tensor<{dims}2xi32> to tensor<{dims}i32>"
     )
+
+
+def _export_pairs(found: re.Match[str], *, is_joined: bool, counter: Iterator[int]) -> Iterator[str]:
+    """An export of pairs of words. What a barrier joins are pairs already."""
+    head, dims = found["head"], found["dims"]
+    if not is_joined:
+        number = next(counter)
+        name = found["barrier"] if found["index"] is None else f"{found['barrier']}#{found['index']}"
+        yield from _pair_lines(head[: len(head) - len(head.lstrip())], name, dims, number)
+        head = head.replace(f"export {name} ", f"export %wide_{number} ", 1)
+    yield f"{head}tensor<{dims}i64> as tensor<{dims}2xi32>{found['tail']}"
 
 
 def _join_pairs(found: re.Match[str], wide: Mapping[int, str], counter: Iterator[int]) -> Iterator[str]:
@@ -432,7 +445,7 @@ class Stages:
         Raises:
             CompileError: the compiler refuses it, or it cannot be right on WebGPU.
         """
-        text = self._text(source, "imported.mlir", ("--compile-to=input", *flags))
+        text = self._text(source, "imported.mlir", ("--compile-to=abi", *flags))
         if uses_wide_integers(text):
             text = check_constants(inline_wide_parameters(text, self._read_parameter))
             self._write("wide.mlir", text)
@@ -440,7 +453,7 @@ class Stages:
             text = self._text(Path("wide.mlir"), "demoted.mlir", narrowing)
             self._write("narrow.mlir", narrow_signature(mark_narrowed(text)))
             source = Path("narrow.mlir")
-        target = (f"--iree-hal-target-device={device}", _ALIAS_FLAG, _ALIGNMENT_FLAG, *flags)
+        target = (f"--iree-hal-target-device={device}", *LAYOUT_FLAGS, *flags)
         text = self._text(source, "configured.mlir", (f"--compile-to={STAGE}", *target))
         self._write("scalar.mlir", repair_kernels(text))
         self.run(Path("scalar.mlir"), output, (f"--compile-from={STAGE}", *target))
