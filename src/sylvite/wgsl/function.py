@@ -98,6 +98,10 @@ class FunctionWriter:
             message = f"{user.name}: %{identifier} ({definition.name}) is not a value here"
             raise FormatError(message, offset=user.offset, where=self.module.where)
         if constant.type.kind == "array" and len(constant.text) > LONGEST_INLINE:
+            if not constant.is_constant:
+                # Infinities among its elements come from the uniform, which module scope cannot read.
+                known = self.values[identifier] = self.declared(constant)
+                return known
             name = self.scope.constant_name(identifier, constant)
             return Value(name, constant.type, True, True)
         return constant
@@ -112,8 +116,10 @@ class FunctionWriter:
 
     def opaque(self, value: Value) -> Value:
         """A value that WGSL does not evaluate when it compiles the shader."""
-        if not value.is_constant:
-            return value
+        return self.declared(value) if value.is_constant else value
+
+    def declared(self, value: Value) -> Value:
+        """A value in a variable of the function."""
         self.counter += 1
         name = f"c{self.counter}"
         self.declarations.append(f"var {name} = {value.text};")
