@@ -60,10 +60,10 @@ def _fraction(span: Span) -> float:
 
 
 def summarize(spans: Sequence[Span]) -> list[KernelSummary]:
-    """A line per kernel, the longest first. Only what workers did counts."""
+    """A line per kernel, the longest first. Only what workers and GPUs did counts."""
     groups: dict[tuple[str, str], list[Span]] = {}
     for span in spans:
-        if span.track.startswith("worker"):
+        if span.track.startswith(("worker", "gpu")):
             groups.setdefault((span.name, span.category), []).append(span)
     everything = sum(span.duration_ns for group in groups.values() for span in group) or 1
     summaries = [_summary(name, category, group, everything) for (name, category), group in groups.items()]

@@ -27,6 +27,7 @@ from .gpu import Gpu
 from .lane import Lane
 from .memory import WebGpuAllocator, locate
 from .providers import Provider
+from .timeline import Timeline
 from .transfers import TransferKernels
 
 __all__ = ["WebGpuDevice"]
@@ -144,7 +145,8 @@ class WebGpuDevice(Device):
     def _execute(self, command_buffer: CommandBuffer, bindings: Sequence[Binding | None]) -> Pending | None:
         if not isinstance(command_buffer, WebGpuCommandBuffer):
             raise InvalidArgumentError("the command buffer belongs to another device")
-        encoding = self._encoding(command_buffer.prepared)
+        timeline = Timeline(self.gpu) if self.tracer.enabled else None
+        encoding = self._encoding(command_buffer.prepared, timeline)
         try:
             command_buffer.encode(encoding, bindings)
             if encoding.is_empty:
@@ -156,7 +158,12 @@ class WebGpuDevice(Device):
         self.tracer.counters.engine_calls += 1
         promise = self.gpu.end_of(mark)
         return self._lane.put(
-            promise, mark, list(encoding.written.values()), kernels=kernels, expires_ns=self._expires_ns()
+            promise,
+            mark,
+            list(encoding.written.values()),
+            kernels=kernels,
+            expires_ns=self._expires_ns(),
+            timeline=timeline,
         )
 
     def _expires_ns(self) -> int | None:
@@ -166,9 +173,9 @@ class WebGpuDevice(Device):
         own_ns = time.monotonic_ns() + self._deadline_ns
         return own_ns if expires_ns is None else min(own_ns, expires_ns)
 
-    def _encoding(self, prepared: Prepared) -> Encoding:
+    def _encoding(self, prepared: Prepared, timeline: Timeline | None = None) -> Encoding:
         self.gpu.drain()
-        return Encoding(self.gpu, self._allocator.pool, self._transfers, prepared)
+        return Encoding(self.gpu, self._allocator.pool, self._transfers, prepared, timeline)
 
     def _transfer_now(self, encode: Callable[[Encoding], int], what: str) -> int:
         """Submit a transfer. Its end need not be waited for: whatever is done next comes later in the queue,

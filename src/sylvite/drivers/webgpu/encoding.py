@@ -7,6 +7,7 @@ groups and uniforms, is kept with the HAL's command buffer in a `Prepared`.
 from __future__ import annotations
 
 import dataclasses
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,7 @@ from .executable import Pipeline, WebGpuExecutable
 from .gpu import Gpu, round_up
 from .kernels import Groups, Kernel, Slot
 from .memory import GpuStorage, Pool, locate
+from .timeline import Timeline
 from .transfers import TransferKernels, group_count, range_words
 
 __all__ = ["Encoding", "Prepared", "Region"]
@@ -108,13 +110,22 @@ class Encoding:
         pool: where temporary memory comes from.
         transfers: kernels for transfers.
         prepared: of the command buffer that is executed.
+        timeline: times every pass, when somebody listens; each dispatch is a pass of its own then.
     """
 
-    def __init__(self, gpu: Gpu, pool: Pool, transfers: TransferKernels, prepared: Prepared) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        pool: Pool,
+        transfers: TransferKernels,
+        prepared: Prepared,
+        timeline: Timeline | None = None,
+    ) -> None:
         self._gpu = gpu
         self._pool = pool
         self._transfers = transfers
         self._prepared = prepared
+        self._timeline = timeline
         self._encoder: Any = None
         self._pass: Any = None
         self._used: set[int] = set()
@@ -138,6 +149,8 @@ class Encoding:
         """
         self._prepared.uniforms.flush()
         encoder = self._copies()
+        if self._timeline is not None:
+            self._timeline.resolve(encoder)
         mark = self._gpu.mark(encoder) if marked else None
         self._encoder = None
         self._gpu.submit(encoder, what, kernels=list(self.kernels))
@@ -171,6 +184,11 @@ class Encoding:
         if self._pass is None:
             self._pass = self._open().begin_compute_pass()
         return self._pass
+
+    def _begin_timed(self, timeline: Timeline, name: str, category: str, **attributes: object) -> None:
+        """Begin a pass of its own."""
+        writes = timeline.begin_pass(name, category, attributes)
+        self._pass = self._copies().begin_compute_pass(timestamp_writes=writes)
 
     # -- memory -------------------------------------------------------------------------------------
 
@@ -290,6 +308,9 @@ class Encoding:
         if source is not None:
             regions[2] = source
         group = self._bind_group(pipeline, layout, regions, "transfer")
+        if self._timeline is not None:
+            name = "fill" if source is None else "copy"
+            self._begin_timed(self._timeline, name, "transfer", bytes=length)
         compute = self._compute()
         compute.set_pipeline(pipeline)
         compute.set_bind_group(0, group)
@@ -323,6 +344,9 @@ class Encoding:
         groups = self._merged(kernel, bound, regions)
         pipeline = executable.pipeline(ordinal, groups)
         resources = self._resources(pipeline, regions)
+        if self._timeline is not None:
+            length = sum(binding.byte_length for binding in bindings)
+            self._begin_timed(self._timeline, name, "dispatch", workgroups=math.prod(counts), bytes=length)
         self._run_grid(pipeline, resources, counts, constants, name)
         for temporary, region in back:
             self._move(temporary, region)

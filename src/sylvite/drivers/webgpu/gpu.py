@@ -72,6 +72,7 @@ class Gpu:
         self._marks: list[Any] = []
         self._staging: list[Any] = []
         self._lost: DeviceLostError | None = None
+        self._clock_offset: int | None = None
         self.filler_count = 64
         self.filler = self.create_storage(self.filler_count * self.offset_alignment)
         """What is bound where a binding has no bytes, in pieces."""
@@ -263,6 +264,12 @@ class Gpu:
             buffer = self.device.create_buffer(size=_MARK_BYTES, usage=_STAGING_USAGE)
         encoder.copy_buffer_to_buffer(self.filler, 0, buffer, 0, _MARK_BYTES)
         return buffer
+
+    def clock_offset(self, bound_ns: int) -> int:
+        """Nanoseconds of the host's clock minus the GPU's, now known to be at most ``bound_ns``."""
+        known = self._clock_offset
+        self._clock_offset = bound_ns if known is None else min(known, bound_ns)
+        return self._clock_offset
 
     def end_of(self, mark: Any) -> Promise:
         """A promise that is settled when the submission with this mark has ended. The lock is held."""

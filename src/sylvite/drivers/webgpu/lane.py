@@ -14,6 +14,7 @@ from ...hal.queue import Pending
 from .gpu import Gpu
 from .memory import GpuStorage
 from .providers import Promise
+from .timeline import Timeline
 
 __all__ = ["Lane"]
 
@@ -28,6 +29,7 @@ class _Submission:
     kernels: tuple[str, ...]
     expires_ns: int | None
     pending: Pending
+    timeline: Timeline | None
 
 
 class Lane:
@@ -56,10 +58,11 @@ class Lane:
         *,
         kernels: Sequence[str] = (),
         expires_ns: int | None = None,
+        timeline: Timeline | None = None,
     ) -> Pending:
         """What ends when a submission has ended and views of what it wrote are up to date."""
         pending = Pending()
-        submission = _Submission(promise, mark, list(written), tuple(kernels), expires_ns, pending)
+        submission = _Submission(promise, mark, list(written), tuple(kernels), expires_ns, pending, timeline)
         with self._changed:
             if self._closed:
                 raise ClosedError(f"device {self._name} is closed")
@@ -109,8 +112,11 @@ class Lane:
                     f"device {self._name} was closed while the GPU did not finish kernels {named}"
                 )
             raise DeadlineExceededError("the GPU did not finish in time", kernel=named or None)
+        end_ns = time.perf_counter_ns()
         with self._gpu.lock:
             self._gpu.reuse_mark(submission.mark)
+            if submission.timeline is not None:
+                submission.timeline.finish(end_ns)
             for storage in submission.written:
                 storage.refresh_views()
             submission.written.clear()
