@@ -66,6 +66,31 @@ def test_wide_integers_are_kept_or_refused(provider):
             loaded(x, np.array([1, 2, 2**32 + 1], np.int64))
 
 
+def test_wide_integers_of_several_mlir_functions_match_numpy(provider):
+    source = """
+    func.func @twice(%k: tensor<?xi64>) -> tensor<?xi64> {
+      %0 = arith.addi %k, %k : tensor<?xi64>
+      return %0 : tensor<?xi64>
+    }
+    func.func @both(%x: tensor<?xi64>, %y: tensor<3xi64>) -> (tensor<3xi64>, tensor<?xi64>, tensor<1xi64>) {
+      %zero = arith.constant 0 : index
+      %0 = arith.muli %y, %y : tensor<3xi64>
+      %1 = arith.subi %x, %x : tensor<?xi64>
+      %2 = arith.subi %1, %x : tensor<?xi64>
+      %count = tensor.dim %2, %zero : tensor<?xi64>
+      %3 = arith.index_cast %count : index to i64
+      %4 = tensor.from_elements %3 : tensor<1xi64>
+      return %0, %2, %4 : tensor<3xi64>, tensor<?xi64>, tensor<1xi64>
+    }
+    """
+    x, y = np.arange(-2, 5), np.array([3, -4, 5])
+    with sylvite.load(source, device=f"webgpu://{provider}") as loaded:
+        np.testing.assert_array_equal(loaded.twice(x), x + x)
+        for value, expected in zip(loaded.both(x, y), (y * y, -x, [7]), strict=True):
+            assert value.dtype == np.int64
+            np.testing.assert_array_equal(value, expected)
+
+
 def test_depthwise_convolution_does_not_race(provider):
     generator = np.random.default_rng(0)
     weights = generator.normal(size=(24, 1, 3, 3)).astype(np.float32)

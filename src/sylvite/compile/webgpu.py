@@ -53,7 +53,7 @@ __all__ = [
     "uses_wide_integers",
 ]
 
-VERSION: Final = 10
+VERSION: Final = 11
 """Raised when a build comes out differently; cached modules depend on it."""
 
 STAGE: Final = "executable-configurations"
@@ -213,30 +213,40 @@ def mark_narrowed(text: str) -> str:
 
 def narrow_signature(text: str) -> str:
     """Have a module whose integers were made narrow take and give wide ones as pairs of words."""
-    lines = text.splitlines()
-    joined = {found["name"] for line in lines if len(line) < _LONG_LINE and (found := _BARRIER.match(line))}
-    exports = _wide_exports(lines)
     counter = itertools.count()
     result: list[str] = []
-    for line in lines:
-        if len(line) >= _LONG_LINE or "tensor" not in line:
-            result.append(line)
-            continue
-        if found := _IMPORT.match(line):
-            result += _import_pairs(found, next(counter))
-        elif (found := _BARRIER.match(line)) and found["name"] in exports:
-            result += _join_pairs(found, exports[found["name"]], counter)
-        elif (found := _DIM.match(line)) and int(found["index"] or 0) in exports.get(found["value"], {}):
-            result.append(re.sub(r"tensor<([\d?x]*)i32>$", r"tensor<\g<1>2xi32>", line))
-        elif found := _EXPORT.match(line):
-            result += _export_pairs(found, is_joined=found["barrier"] in joined, counter=counter)
-        else:
-            result.append(line)
+    for function in _functions(text.splitlines()):
+        result += _narrow_function(function, counter)
     return "\n".join(result) + "\n"
 
 
+def _functions(lines: list[str]) -> Iterator[list[str]]:
+    """The lines from each function's first on, and those before: names of values are of one function."""
+    begins = [at for at, line in enumerate(lines) if line.lstrip().startswith(("util.func ", "func.func "))]
+    for begin, end in itertools.pairwise([0, *begins, len(lines)]):
+        yield lines[begin:end]
+
+
+def _narrow_function(lines: list[str], counter: Iterator[int]) -> Iterator[str]:
+    joined = {found["name"] for line in lines if len(line) < _LONG_LINE and (found := _BARRIER.match(line))}
+    exports = {name: wide for name, wide in _wide_exports(lines).items() if name in joined}
+    for line in lines:
+        if len(line) >= _LONG_LINE or "tensor" not in line:
+            yield line
+        elif found := _IMPORT.match(line):
+            yield from _import_pairs(found, next(counter))
+        elif (found := _BARRIER.match(line)) and found["name"] in exports:
+            yield from _join_pairs(found, exports[found["name"]], counter)
+        elif (found := _DIM.match(line)) and int(found["index"] or 0) in exports.get(found["value"], {}):
+            yield re.sub(r"tensor<([\d?x]*)i32>$", r"tensor<\g<1>2xi32>", line)
+        elif found := _EXPORT.match(line):
+            yield from _export_pairs(found, is_joined=found["barrier"] in joined, counter=counter)
+        else:
+            yield line
+
+
 def _wide_exports(lines: list[str]) -> dict[str, dict[int, str]]:
-    """Results of barriers that are exported as wide integers: extents by barrier and number."""
+    """Values that are exported as wide integers: extents by name and number."""
     exports: dict[str, dict[int, str]] = {}
     for line in lines:
         if len(line) < _LONG_LINE and (found := _EXPORT.match(line)):
