@@ -255,8 +255,6 @@ class _Job:
         if wanted.opset is None and imported["opset"] < LOWEST_SURE_OPSET:
             opsets.append(LOWEST_SURE_OPSET)
         forms = [True, False] if wanted.img2col is None else [wanted.img2col]
-        if wanted.img2col is None and wanted.target == "webgpu":
-            forms = [False]
         if not imported["has_convolutions"]:
             forms = [False]
         yield from ((opset, form) for form in forms for opset in opsets)
