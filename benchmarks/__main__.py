@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "overhead": ([], ["--rounds", "10"]),
     "halide": ([], ["--seconds", "0.5"]),
     "vm": ([], []),
+    "webgpu": (["--seconds", "5"], ["--rows", "mnist"]),
 }
 QUICK = ("models", "load", "kernels", "overhead", "halide")
 

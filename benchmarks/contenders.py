@@ -18,6 +18,7 @@ from .models import ROOT, RealModel
 
 NODE_MODULES = ROOT / ".cache" / "node"
 ORT_WEB = "onnxruntime-web@1.30.0"
+NODE_WEBGPU = "webgpu@0.6.2"
 TFJS = ("@tensorflow/tfjs-core@4.22.0", "@tensorflow/tfjs-backend-wasm@4.22.0")
 
 
@@ -76,6 +77,48 @@ class SylviteContender:
     def close(self) -> None:
         self.results = None
         self.model.close()
+
+
+class WebGpuContender:
+    """Sylvite on a WebGPU device; timing covers model(inputs), numpy in and out."""
+
+    def __init__(self, model: RealModel, *, provider: str) -> None:
+        import sylvite
+
+        self.name = f"sylvite webgpu://{provider}"
+        self.inputs = model.inputs()
+        artifact = compile_model(model, "webgpu")
+        begin = time.perf_counter()
+        self.device = sylvite.create_device(f"webgpu://{provider}")
+        self.model = sylvite.load(artifact, device=self.device, parameters=model.parameters() or None)
+        self.load_ms = (time.perf_counter() - begin) * 1e3
+        self.results: Any = None
+        self.waited_ms: list[float] = []
+        self._wait = self.device.gpu.wait  # type: ignore[attr-defined]
+        self.device.gpu.wait = self._timed_wait  # type: ignore[attr-defined]
+
+    def _timed_wait(self, *arguments: Any) -> bool:
+        begin = time.perf_counter()
+        try:
+            return bool(self._wait(*arguments))
+        finally:
+            self.waited_ms[-1] += (time.perf_counter() - begin) * 1e3
+
+    def run(self) -> float:
+        self.waited_ms.append(0.0)
+        begin = time.perf_counter()
+        results = self.model(*self.inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        self.results = [np.array(result) for result in results]
+        return (time.perf_counter() - begin) * 1e3
+
+    def outputs(self) -> list[np.ndarray]:
+        return list(self.results)
+
+    def close(self) -> None:
+        self.results = None
+        self.model.close()
+        self.device.close()
 
 
 class IreeContender:
@@ -155,16 +198,17 @@ class NodeContender:
         name: of the side.
         script: in this folder; it gets the folder with ``node_modules`` as its argument.
         packages: npm requirements.
+        arguments: further ones of the script.
     """
 
-    def __init__(self, name: str, script: str, packages: Sequence[str]) -> None:
+    def __init__(self, name: str, script: str, packages: Sequence[str], *arguments: str) -> None:
         self.name = name
         modules = install_node_packages(packages)
         if shutil.which("node") is None:
             raise ContenderUnavailableError("node is not installed")
         self.folder = tempfile.TemporaryDirectory()
         self.process = subprocess.Popen(
-            ["node", str(Path(__file__).with_name(script)), str(modules)],
+            ["node", str(Path(__file__).with_name(script)), str(modules), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -214,10 +258,12 @@ class NodeContender:
 
 
 class OrtWebContender(NodeContender):
-    """onnxruntime-web's wasm backend."""
+    """onnxruntime-web's wasm backend, or its WebGPU one (over Dawn, in Node)."""
 
-    def __init__(self, model: RealModel, *, threads: int = 1) -> None:
-        super().__init__(f"onnxruntime-web{_suffix(threads)}", "ort_web.mjs", [ORT_WEB])
+    def __init__(self, model: RealModel, *, threads: int = 1, provider: str = "wasm") -> None:
+        name = f"onnxruntime-web{_suffix(threads)}" if provider == "wasm" else f"onnxruntime-web {provider}"
+        packages = [ORT_WEB] if provider == "wasm" else [ORT_WEB, NODE_WEBGPU]
+        super().__init__(name, "ort_web.mjs", packages, provider)
         path = inline_onnx(model)
         try:
             self.memory_before = self.ask({"memory": "now"})
