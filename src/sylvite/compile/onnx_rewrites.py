@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from . import onnx_graph
@@ -12,7 +13,7 @@ __all__ = [
     "has_convolutions",
     "known_shapes",
     "pixel_convolutions_to_products",
-    "replace_nodes",
+    "rewrite",
 ]
 
 _GEMM_WITHOUT_BIAS = 11
@@ -40,17 +41,13 @@ def pixel_convolutions_to_products(model: Any, opset: int) -> int:
     if opset < _GEMM_WITHOUT_BIAS:
         return 0
     shapes = known_shapes(model)
-    nodes: list[Any] = []
-    count = 0
-    for node in model.graph.node:
-        if node.op_type == "Conv" and node.domain in ("", "ai.onnx") and _is_pixelwise(node, shapes):
-            nodes.extend(_product(onnx, node, len(shapes[node.input[0]])))
-            count += 1
-        else:
-            nodes.append(node)
-    if count:
-        replace_nodes(onnx, model, nodes)
-    return count
+
+    def product(node: Any) -> list[Any] | None:
+        if not _is_pixelwise(node, shapes):
+            return None
+        return _product(onnx, node, len(shapes[node.input[0]]))
+
+    return rewrite(model, "Conv", product)
 
 
 def flatten_products(model: Any) -> int:
@@ -67,23 +64,19 @@ def flatten_products(model: Any) -> int:
     """
     onnx = onnx_graph.require_onnx()
     shapes = known_shapes(model)
-    nodes: list[Any] = []
-    count = 0
-    for node in model.graph.node:
-        is_product = node.op_type == "MatMul" and node.domain in ("", "ai.onnx")
-        rows, matrix = (shapes.get(name, ()) for name in node.input[:2]) if is_product else ((), ())
+
+    def flat(node: Any) -> list[Any] | None:
+        rows, matrix = (shapes.get(name, ()) for name in node.input[:2])
         # One extent may be open: a reshape finds it. Extents along K are those of the matrix.
         batch = [-1 if extent is None else extent for extent in rows[:-1]]
-        if len(batch) > 1 and len(matrix) == 2 and batch.count(-1) <= 1 and 0 not in batch:
-            inner, columns = matrix
-            if inner is not None and columns is not None:
-                nodes.extend(_flat_product(onnx, node, batch, inner, columns))
-                count += 1
-                continue
-        nodes.append(node)
-    if count:
-        replace_nodes(onnx, model, nodes)
-    return count
+        if len(batch) < 2 or len(matrix) != 2 or batch.count(-1) > 1 or 0 in batch:
+            return None
+        inner, columns = matrix
+        if inner is None or columns is None:
+            return None
+        return _flat_product(onnx, node, batch, inner, columns)
+
+    return rewrite(model, "MatMul", flat)
 
 
 def _flat_product(onnx: Any, node: Any, batch: list[int], inner: int, columns: int) -> list[Any]:
@@ -106,11 +99,30 @@ def _flat_product(onnx: Any, node: Any, batch: list[int], inner: int, columns: i
     ]
 
 
-def replace_nodes(onnx: Any, model: Any, nodes: list[Any]) -> None:
-    """Let the main graph consist of ``nodes``, some of which may be its own."""
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del model.graph.node[:]
-    model.graph.node.extend(copies)
+def rewrite(model: Any, operator: str, replacement: Callable[[Any], list[Any] | None]) -> int:
+    """Put other nodes in the place of some of the main graph.
+
+    Args:
+        model: a ModelProto.
+        operator: which of ONNX's own operators to look at.
+        replacement: nodes that compute what a node does, or ``None`` to leave it.
+
+    Returns:
+        how many were replaced.
+    """
+    onnx = onnx_graph.require_onnx()
+    nodes: list[Any] = []
+    count = 0
+    for node in model.graph.node:
+        is_wanted = node.op_type == operator and node.domain in ("", "ai.onnx")
+        made = replacement(node) if is_wanted else None
+        nodes.extend([node] if made is None else made)
+        count += made is not None
+    if count:
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del model.graph.node[:]
+        model.graph.node.extend(copies)
+    return count
 
 
 def known_shapes(model: Any) -> dict[str, tuple[int | None, ...]]:

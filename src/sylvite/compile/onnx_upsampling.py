@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import onnx_graph
-from .onnx_rewrites import known_shapes, replace_nodes
+from .onnx_rewrites import known_shapes, rewrite
 
 __all__ = ["repeat_pixels", "spread_pixels"]
 
@@ -44,19 +44,12 @@ def spread_pixels(model: Any, opset: int) -> int:
     if opset < _EXPAND:
         return 0
     shapes = known_shapes(model)
-    nodes: list[Any] = []
-    count = 0
-    for node in model.graph.node:
-        if node.op_type == "ConvTranspose" and node.domain in ("", "ai.onnx"):
-            image, kernel = (shapes.get(name, ()) for name in node.input[:2])
-            if _is_spread(onnx, node, image, kernel):
-                nodes.extend(_spread(onnx, node, image, kernel))
-                count += 1
-                continue
-        nodes.append(node)
-    if count:
-        replace_nodes(onnx, model, nodes)
-    return count
+
+    def patches(node: Any) -> list[Any] | None:
+        image, kernel = (shapes.get(name, ()) for name in node.input[:2])
+        return _spread(onnx, node, image, kernel) if _is_spread(onnx, node, image, kernel) else None
+
+    return rewrite(model, "ConvTranspose", patches)
 
 
 def repeat_pixels(model: Any, opset: int) -> int:
@@ -74,20 +67,13 @@ def repeat_pixels(model: Any, opset: int) -> int:
         return 0
     shapes = known_shapes(model)
     constants = _constants(onnx, model)
-    nodes: list[Any] = []
-    count = 0
-    for node in model.graph.node:
-        if node.op_type == "Resize" and node.domain in ("", "ai.onnx"):
-            shape = shapes.get(node.input[0], ())
-            factors = _factors(onnx, node, shape, constants)
-            if factors is not None:
-                nodes.extend(_repeat(onnx, node, shape, factors))
-                count += 1
-                continue
-        nodes.append(node)
-    if count:
-        replace_nodes(onnx, model, nodes)
-    return count
+
+    def copies(node: Any) -> list[Any] | None:
+        shape = shapes.get(node.input[0], ())
+        factors = _factors(onnx, node, shape, constants)
+        return None if factors is None else _repeat(onnx, node, shape, factors)
+
+    return rewrite(model, "Resize", copies)
 
 
 def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
