@@ -543,7 +543,7 @@ def test_device_closed_while_a_pipeline_runs_waits_for_it():
 
     thread = threading.Thread(target=run)
     thread.start()
-    while len(results) < 3:
+    while len(results) < 3 and thread.is_alive():
         time.sleep(0.001)
     device.close()
     thread.join(30)

@@ -421,6 +421,8 @@ def test_autoscheduler_unknown_or_for_gpus_is_refused(device):
     func, args = stencil()
     with pytest.raises(InvalidArgumentError, match="no autoscheduler 'Mine'"):
         sylvite_halide.compile(func, args, device=device, autoscheduler="Mine")
+    with pytest.raises(CompileError, match="does not support GPU"):
+        sylvite_halide.compile(func, args, device=device, autoscheduler="Anderson2021")
 
 
 def test_extern_stage_in_python_is_called_with_arrays(device):

@@ -150,6 +150,18 @@ def test_workgroup_that_is_too_large_names_the_limit(device):
         assert (pipeline(ones, shape=(48, 48)) == 6).all()
 
 
+def test_autoscheduler_for_gpus_makes_kernels(device, image):
+    x, y = hl.vars("x y")
+    source, f = hl.ImageParam(hl.Float(32), 2, "source"), hl.Func("f")
+    f[x, y] = source[x, y] * 2.0 + source[x + 1, y]
+    source.set_estimates([(0, 64), (0, 48)])
+    f.set_estimates([(0, 63), (0, 48)])
+    before = device.tracer.counters.dispatches
+    with halide.compile(f, [source], device=device, autoscheduler="Anderson2021") as pipeline:
+        assert (pipeline(image) == image[:, :-1] * 2 + image[:, 1:]).all()
+    assert device.tracer.counters.dispatches > before
+
+
 def test_pipeline_with_kernels_needs_a_device_for_them(tmp_path):
     func, args = scale()
     built = halide.build(func, args, features=["webgpu"])

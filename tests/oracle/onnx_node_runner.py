@@ -20,9 +20,9 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 # The ONNX backend suite compares with these unless a case says otherwise (onnx/backend/test/runner).
 RTOL, ATOL = 1e-3, 1e-7
@@ -305,25 +305,43 @@ def run_cases(
     names: Iterable[str], *, jobs: int = 2, progress: Callable[[CaseResult], None] | None = None
 ) -> list[CaseResult]:
     """Run the named cases on ``jobs`` worker processes; results in the order of ``names``."""
-    names = list(names)
+    return share_out(list(names), _Worker, lambda own, name: own.run(name), jobs=jobs, progress=progress)
+
+
+class ClosableWorker(Protocol):
+    """What `share_out` gives work to."""
+
+    def close(self) -> None: ...
+
+
+WorkerType = TypeVar("WorkerType", bound=ClosableWorker)
+ResultType = TypeVar("ResultType")
+
+
+def share_out(
+    names: Sequence[str],
+    make_worker: Callable[[], WorkerType],
+    run: Callable[[WorkerType, str], ResultType],
+    *,
+    jobs: int,
+    progress: Callable[[ResultType], None] | None = None,
+) -> list[ResultType]:
+    """``run`` for each name, by ``jobs`` threads with a worker each; results in the order of ``names``."""
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     for index in range(len(names)):
         todo.put(index)
-    results: dict[int, CaseResult] = {}
+    results: dict[int, ResultType] = {}
 
     def serve() -> None:
-        own = _Worker()
-        try:
+        with contextlib.closing(make_worker()) as own:
             while True:
                 try:
                     index = todo.get_nowait()
                 except queue.Empty:
                     return
-                results[index] = own.run(names[index])
+                results[index] = run(own, names[index])
                 if progress is not None:
                     progress(results[index])
-        finally:
-            own.close()
 
     threads = [threading.Thread(target=serve) for _ in range(jobs)]
     for thread in threads:

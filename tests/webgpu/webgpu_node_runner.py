@@ -12,7 +12,6 @@ import ctypes
 import dataclasses
 import json
 import os
-import queue
 import subprocess
 import sys
 import tempfile
@@ -231,32 +230,13 @@ def run_cases(
     progress: Callable[[NodeResult], None] | None = None,
 ) -> list[NodeResult]:
     """Run the named cases on ``jobs`` worker processes; results in the order of ``names``."""
-    names = list(names)
-    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for index in range(len(names)):
-        todo.put(index)
-    results: dict[int, NodeResult] = {}
-
-    def serve() -> None:
-        own = _Worker(providers)
-        try:
-            while True:
-                try:
-                    index = todo.get_nowait()
-                except queue.Empty:
-                    return
-                results[index] = _run_case(names[index], own)
-                if progress is not None:
-                    progress(results[index])
-        finally:
-            own.close()
-
-    threads = [threading.Thread(target=serve) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [results[index] for index in range(len(names))]
+    return nodes.share_out(
+        list(names),
+        lambda: _Worker(providers),
+        lambda own, name: _run_case(name, own),
+        jobs=jobs,
+        progress=progress,
+    )
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["worker"]:

@@ -51,7 +51,7 @@ def halide() -> None:
     multiple=True,
     help="Target feature, such as webgpu (for kernels), wasm_threads or profile.",
 )
-@click.option("--autoscheduler", help="Mullapudi2016, Adams2019 or Li2018.")
+@click.option("--autoscheduler", help="Mullapudi2016, Adams2019, Li2018, or Anderson2021 for GPUs.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Parameter of a generator.")
 def build_command(
     source: str,

@@ -117,7 +117,8 @@ def build(
         name: of the function; by default a generator's name, else ``pipeline``.
         target: Halide's target; by default `DEFAULT_TARGET`.
         features: added to the target.
-        autoscheduler: its name (``Mullapudi2016``, ``Adams2019``, ``Li2018``) or an `Autoscheduler`.
+        autoscheduler: its name (``Mullapudi2016``, ``Adams2019``, ``Li2018``; for GPUs ``Anderson2021``) or
+            an `Autoscheduler`.
         generator_params: values of a generator's parameters.
         cache: whether an equal pipeline built before may be used.
 
